@@ -1,0 +1,7 @@
+"""``python -m ldrf``."""
+
+import sys
+
+from ldrf.cli import main
+
+sys.exit(main())

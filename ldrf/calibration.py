@@ -1,0 +1,310 @@
+"""Calibration data run through the dense network once, then through dense and slim in lockstep (Alg. 1, l. 12).
+
+Nothing but a frontier of live activations is kept between units, in a store with a byte budget, so every
+call of the graph runs a fixed number of times however deep the network is.
+"""
+
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.inputs import Inputs
+from ldrf.rows import Moments, input_rows, sample_positions
+from ldrf.store import ActivationStore
+from ldrf.tracing import Trace, Weights, run
+from ldrf.units import Unit
+
+Values = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Chunks of inputs; those in ``held_out`` only judge, they are never fitted."""
+
+    chunks: tuple[Inputs, ...]
+    held_out: frozenset[int]
+
+    @property
+    def fitting(self) -> list[int]:
+        rest = [i for i in range(len(self.chunks)) if i not in self.held_out]
+        return rest or sorted(self.held_out)  # a single image both fits and judges
+
+    @property
+    def examples(self) -> int:
+        return sum(c.rows for c in self.chunks)
+
+
+def split_held_out(chunks: tuple[Inputs, ...], share: float) -> Calibration:
+    """Set every k-th chunk aside for judging; a single chunk is cut in two so that both sides have rows."""
+    if len(chunks) == 1 and chunks[0].rows > 1:
+        middle = min(chunks[0].rows - 1, max(1, round(chunks[0].rows * (1 - share))))
+        chunks = (chunks[0].map(lambda t: t[:middle]), chunks[0].map(lambda t: t[middle:]))
+        return Calibration(chunks, frozenset({1}))
+    every = max(2, round(1 / share))
+    held = frozenset(range(every - 1, len(chunks), every)) or frozenset({len(chunks) - 1})
+    return Calibration(chunks, held if len(chunks) > 1 else frozenset({0}))
+
+
+@dataclass
+class Survey:
+    """What one dense pass says of a unit: a Gram matrix per consumer, share of zeros and mean size per neuron."""
+
+    moments: list[Moments]
+    zeros: Tensor  # [n], APoZ
+    activity: Tensor  # [n], mean absolute value
+    rows: int = 0
+
+
+def input_values(trace: Trace, chunk: Inputs) -> Values:
+    """The graph's input placeholders bound to one chunk."""
+    given = [*chunk.args, *chunk.kwargs.values()]
+    return dict(zip(trace.inputs, given, strict=False))
+
+
+@torch.no_grad()
+def survey(
+    trace: Trace, weights: Weights, units: tuple[Unit, ...], calibration: Calibration, seed: int, progress: Any
+) -> dict[str, Survey]:
+    """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    found: dict[str, Survey] = {}
+    last = _last_uses(trace)
+    fitting = set(calibration.fitting)
+    for index in progress(range(len(calibration.chunks)), "survey"):
+        values = input_values(trace, calibration.chunks[index])
+        for position, node in enumerate(trace.nodes):
+            run(trace, weights, (node,), values)
+            check_finite(trace, node, values)
+            for unit, c in _readers(units, node.name) if index in fitting else ():
+                _add_consumer(found, unit, c, values[node.args[0].name], calibration, generator)  # pyright: ignore
+            for name in last.get(position, ()):
+                values.pop(name, None)
+    _warn_of_few_rows(units, found, calibration.examples)
+    return found
+
+
+def _warn_of_few_rows(units: tuple[Unit, ...], found: dict[str, Survey], examples: int) -> None:
+    """Say once where calibration data cannot determine a layer: its least squares is damped and goes on."""
+    short = [
+        (c.layer.name, m.rows, len(m.gram) - 1)
+        for u in units
+        for c, m in zip(u.consumers, found[u.name].moments, strict=True)
+        if m.rows < len(m.gram) - 1
+    ]
+    if short:
+        name, rows, columns = max(short, key=lambda s: s[2] / s[1])
+        others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+        warnings.warn(
+            f"{examples} calibration images give {rows} rows for the {columns} weights per output of layer "
+            f"'{name}'{others}: least squares is damped there; more images would serve it better.",
+            LdrfWarning,
+            stacklevel=3,
+        )
+
+
+def layer_inputs(
+    trace: Trace, weights: Weights, calibration: Calibration, seed: int, progress: Any
+) -> dict[str, Moments]:
+    """Gram matrix of every layer's input rows over the fitting chunks, by layer node."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = {layer.node: layer for layer in trace.layers if layer.groups == 1}
+    found: dict[str, Moments] = {}
+    with torch.no_grad():
+        for index in progress(calibration.fitting, "layers"):
+            chunk = calibration.chunks[index]
+            values = run(trace, weights, trace.nodes, input_values(trace, chunk))
+            for node, layer in layers.items():
+                x = values[_node(trace, node).args[0].name]  # pyright: ignore
+                limit = max(int(rows_wanted(0) * chunk.rows / calibration.examples), 1)
+                rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
+                found.setdefault(node, Moments.empty(rows.shape[1], 0)).add(rows, rows.new_zeros(len(rows), 0))
+    return found
+
+
+def _node(trace: Trace, name: str) -> fx.Node:
+    return next(n for n in trace.nodes if n.name == name)
+
+
+def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
+    for unit in units:
+        for i, consumer in enumerate(unit.consumers):
+            if consumer.layer.node == node:
+                yield unit, i
+
+
+def _add_consumer(
+    found: dict[str, Survey], unit: Unit, index: int, x: Tensor, calibration: Calibration, generator: torch.Generator
+) -> None:
+    consumer = unit.consumers[index]
+    layer = consumer.layer
+    share = len(x) / calibration.examples
+    limit = max(int(rows_wanted(layer.inputs * _kernel_size(layer.kernel)) * share), 1)
+    rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
+    entry = found.setdefault(unit.name, Survey([], torch.zeros(unit.width), torch.zeros(unit.width)))
+    while len(entry.moments) <= index:
+        width = rows.shape[1] if len(entry.moments) == index else 0
+        entry.moments.append(Moments.empty(width, 0))
+    entry.moments[index].add(rows, rows.new_zeros(len(rows), 0))
+    if index == 0:
+        per_neuron = rows.view(len(rows), len(consumer.channels), -1)
+        owner = torch.as_tensor(consumer.channels)
+        repeats = len(consumer.channels) / unit.width
+        entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)
+        entry.activity.index_add_(0, owner, per_neuron.abs().mean((0, 2)) * share / repeats)
+
+
+def _kernel_size(kernel: tuple[int, ...]) -> int:
+    size = 1
+    for k in kernel:
+        size *= k
+    return size
+
+
+def rows_wanted(columns: int) -> int:
+    """How many rows a problem with this many columns is solved on: well above the columns, bounded below."""
+    return max(16 * columns, 60_000)
+
+
+def check_finite(trace: Trace, node: fx.Node, values: Values) -> None:
+    """Stop with the layer's name when an activation is not a number."""
+    layer = next((la for la in trace.layers if la.node == node.name), None)
+    if layer is not None and not torch.isfinite(values[node.name]).all():
+        raise LdrfError(
+            f"The activations of layer '{layer.name}' must be finite, but NaN or infinite values came out of it: "
+            "look at its weights and at the calibration images."
+        )
+
+
+def run_lean(trace: Trace, weights: Weights, start: int, stop: int, values: Values) -> Values:
+    """Run a stretch of the graph, letting go of every value nobody needs afterwards."""
+    last = _last_uses(trace)
+    for position in range(start, stop):
+        run(trace, weights, (trace.nodes[position],), values)
+        for name in last.get(position, ()):
+            values.pop(name, None)
+    return values
+
+
+def _last_uses(trace: Trace) -> dict[int, list[str]]:
+    """Graph position -> names whose value nobody needs after it."""
+    last: dict[str, int] = {}
+    for position, node in enumerate(trace.nodes):
+        for used in _read(node):
+            last[used] = position
+    gone: dict[int, list[str]] = {}
+    for name, position in last.items():
+        if name not in trace.outputs:
+            gone.setdefault(position, []).append(name)
+    return gone
+
+
+def _read(node: fx.Node) -> list[str]:
+    """Names a node reads; the getitem behind a folded norm reads the layer itself."""
+    names = [n.name for n in node.all_input_nodes]
+    deeper = [n.name for user in node.all_input_nodes for n in user.all_input_nodes if len(user.users) == 1]
+    return names + (deeper if str(node.target).startswith("<built-in function getitem") else [])
+
+
+class Lockstep:
+    """Dense and slim network walked side by side, one frontier of live activations each."""
+
+    def __init__(self, trace: Trace, dense: Weights, calibration: Calibration, store: ActivationStore) -> None:
+        self.trace, self.dense, self.slim = trace, dense, dense
+        self.calibration, self.store = calibration, store
+        self.at = 0
+        self.diverged = False
+        self.small: dict[tuple[str, int], Values] = {}
+        for index, chunk in enumerate(calibration.chunks):
+            self._keep("dense", index, input_values(trace, chunk))
+
+    def _keep(self, net: str, chunk: int, values: Values) -> None:
+        self.small[net, chunk] = {k: v for k, v in values.items() if not isinstance(v, Tensor)}
+        for name, value in values.items():
+            if isinstance(value, Tensor):
+                self.store.put((net, chunk, name), value)
+
+    def _load(self, net: str, chunk: int) -> Values:
+        values = dict(self.small[net, chunk])
+        for key in self._keys(net, chunk):
+            values[key[2]] = self.store.get(key)
+        return values
+
+    def _keys(self, net: str, chunk: int) -> list[Any]:
+        return [k for k in self.store if len(k) == 3 and k[0] == net and k[1] == chunk]
+
+    def frontier(self, net: str, chunk: int) -> Values:
+        """Live values of one network before graph position ``at``."""
+        return self._load(net if self.diverged else "dense", chunk)
+
+    @property
+    def changed(self) -> set[str]:
+        """Nodes of the layers whose slim weights are no longer the dense ones."""
+        return {node for node, pair in self.slim.layers.items() if pair is not self.dense.layers[node]}
+
+    def weights(self, net: str) -> Weights:
+        return self.dense if net == "dense" else self.slim
+
+    def segment(self, net: str, chunk: int, end: int, weights: Weights | None = None) -> Values:
+        """Values of one network from the frontier up to and including position ``end``."""
+        nodes = self.trace.nodes[self.at : end + 1]
+        return run(self.trace, weights or self.weights(net), nodes, self.frontier(net, chunk))
+
+    @torch.no_grad()
+    def advance(self, to: int) -> None:
+        """Move both frontiers to graph position ``to``."""
+        live = self._live(to)
+        for chunk in range(len(self.calibration.chunks)):
+            for net in ("dense", "slim") if self.diverged else ("dense",):
+                values = run(self.trace, self.weights(net), self.trace.nodes[self.at : to], self._load(net, chunk))
+                for key in self._keys(net, chunk):
+                    if key[2] not in live:
+                        self.store.drop(key)
+                held = {k[2] for k in self._keys(net, chunk)}
+                fresh = {k: v for k, v in values.items() if k in live and k not in held}
+                kept_small = {k: v for k, v in self.small[net, chunk].items() if k in live}
+                self._keep(net, chunk, fresh)
+                self.small[net, chunk] = {**kept_small, **self.small[net, chunk]}
+        self.at = to
+
+    def _live(self, position: int) -> set[str]:
+        later = self.trace.nodes[position:]
+        return {name for node in later for name in _read(node)} | set(self.trace.outputs)
+
+    def commit(self, slim: Weights) -> None:
+        """Take over new slim weights; from the first change on the slim network has a frontier of its own."""
+        if not self.diverged:
+            for index in range(len(self.calibration.chunks)):
+                self._keep("slim", index, self._load("dense", index))
+            self.diverged = True
+        self.slim = slim
+
+
+def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
+    """The calls from the producer's result to its consumers' inputs, in order."""
+    span = trace.nodes[unit.start : unit.end + 1]
+    reached = {unit.producer.result}
+    forward = []
+    for node in span:
+        if node.name != unit.producer.result and any(n in reached for n in _read(node)):
+            reached.add(node.name)
+            forward.append(node)
+    stops = {c.layer.node for c in unit.consumers}
+    wanted = {n for node in forward if node.name in stops for n in [node.args[0].name]}  # pyright: ignore
+    path: list[fx.Node] = []
+    for node in reversed(forward):
+        if node.name in wanted and node.name != unit.producer.result:
+            path.append(node)
+            wanted |= set(_read(node))
+    return tuple(reversed(path))
+
+
+def side_inputs(path: Iterable[fx.Node], unit: Unit, trace: Trace) -> set[str]:
+    """Values a path reads that are neither its own nor tensors of the model."""
+    path = list(path)
+    own = {n.name for n in path} | {unit.producer.result, unit.producer.node}
+    return {name for node in path for name in _read(node) if name not in own and name not in trace.names}

@@ -1,0 +1,177 @@
+"""A result on disk without pickle: ``model.safetensors`` and ``ldrf.json`` in one folder, written all or nothing."""
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from ldrf.errors import LdrfError
+from ldrf.result import PruneResult
+from ldrf.surgery import write_tensors
+
+FORMAT = 1
+WEIGHTS, RECORD = "model.safetensors", "ldrf.json"
+
+
+def save(
+    result: PruneResult,
+    folder: str | Path,
+    *,
+    metrics: dict[str, Any] | None = None,
+    source: dict[str, Any] | None = None,
+) -> Path:
+    """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
+
+    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was.
+    An earlier result in the same place is replaced; a folder with anything else in it is refused.
+    """
+    folder = Path(folder).expanduser()
+    _check_place(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        tensors = _storable(result.model)
+        save_file(tensors, beside / WEIGHTS)
+        record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
+        (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        beside.chmod(0o755)
+        _swap(beside, folder)
+    except BaseException:
+        shutil.rmtree(beside, ignore_errors=True)
+        raise
+    return folder
+
+
+def _check_place(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise LdrfError(f"Cannot save to '{folder}': it is a file, not a folder.")
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+        raise LdrfError(
+            f"Cannot save to '{folder}': it holds something else than an ldrf result; name an empty folder."
+        )
+
+
+def _swap(beside: Path, folder: Path) -> None:
+    """Put the new folder in place of the old one, which is deleted only afterwards."""
+    if not folder.exists():
+        os.rename(beside, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+    try:
+        os.rename(folder, old / "was")
+        os.rename(beside, folder)
+    except BaseException:
+        if not folder.exists():
+            os.rename(old / "was", folder)
+        raise
+    finally:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _storable(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() in seen and tensor.numel():
+            continue
+        seen.add(tensor.data_ptr())
+        found[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return found
+
+
+def _record(
+    result: PruneResult, tensors: dict[str, Tensor], metrics: dict[str, Any], source: dict[str, Any], weights: Path
+) -> dict[str, Any]:
+    told = result.as_dict()
+    costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
+    return {
+        "format": FORMAT,
+        "class": type(result.model).__name__,
+        **told,
+        "metrics": {**costs, **metrics},
+        "source": source,
+        "shapes": {name: list(t.shape) for name, t in tensors.items()},
+        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+    }
+
+
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """The checked contents of a result folder's ``ldrf.json``."""
+    path = Path(folder).expanduser() / RECORD
+    try:
+        record = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise LdrfError(f"'{folder}' is not a result folder: it has no {RECORD}.") from None
+    except (ValueError, OSError, RecursionError) as problem:
+        raise LdrfError(f"'{path}' is damaged: {problem}.") from problem
+    if not isinstance(record, dict) or not isinstance(record.get("shapes"), dict):
+        raise LdrfError(f"'{path}' is damaged: it does not describe an ldrf result.")
+    if record.get("format") != FORMAT:
+        raise LdrfError(
+            f"'{path}' has format {record.get('format')!r}, but this ldrf reads format {FORMAT}: "
+            "use the version that wrote it."
+        )
+    return record
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """A copy of ``model``, a fresh dense one of the same class, cut to the saved widths and given the saved weights."""
+    folder = Path(folder).expanduser()
+    record = read_record(folder)
+    if type(model).__name__ != record.get("class"):
+        raise LdrfError(
+            f"'{folder}' holds a slim {record.get('class')}. Got a {type(model).__name__} to load it into instead."
+        )
+    tensors = _read_weights(folder / WEIGHTS, record)
+    copied = copy.deepcopy(model)
+    state = copied.state_dict()
+    unknown = sorted(set(tensors) - set(state))
+    if unknown:
+        raise LdrfError(f"'{folder}' does not fit this {type(model).__name__}: it has no tensor '{unknown[0]}'.")
+    shared = {name: tensor.data_ptr() for name, tensor in state.items()}
+    covered = {shared[name] for name in tensors}
+    missing = [name for name, pointer in shared.items() if name not in tensors and pointer not in covered]
+    if missing:
+        raise LdrfError(f"'{folder}' does not fit this {type(model).__name__}: it lacks the tensor '{missing[0]}'.")
+    for name, tensor in tensors.items():
+        _check_fits(folder, name, tensor, state[name])
+    write_tensors(copied, {n: t for n, t in tensors.items() if t.shape != state[n].shape})
+    copied.load_state_dict({n: tensors[n] for n in tensors}, strict=False)
+    return copied
+
+
+def _check_fits(folder: Path, name: str, slim: Tensor, dense: Tensor) -> None:
+    """A slim tensor has as many dimensions as the dense one and is nowhere larger."""
+    if slim.ndim != dense.ndim or any(s > d for s, d in zip(slim.shape, dense.shape, strict=True)):
+        raise LdrfError(
+            f"'{folder}' does not fit this model: tensor '{name}' must be no larger than {tuple(dense.shape)}. "
+            f"Got {tuple(slim.shape)} instead."
+        )
+
+
+def _read_weights(path: Path, record: dict[str, Any]) -> dict[str, Tensor]:
+    try:
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        raise LdrfError(f"'{path.parent}' is incomplete: it has no readable {WEIGHTS}.") from None
+    if digest != record.get("sha256"):
+        raise LdrfError(
+            f"'{path}' is damaged: its contents do not match the checksum in {RECORD}; save the result again."
+        )
+    try:
+        tensors = load_file(path)
+    except (SafetensorError, ValueError) as problem:
+        raise LdrfError(f"'{path}' is damaged: {problem}.") from problem
+    if {n: list(t.shape) for n, t in tensors.items()} != record["shapes"]:
+        raise LdrfError(f"'{path}' does not hold the tensors that {RECORD} lists.")
+    return tensors

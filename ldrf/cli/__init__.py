@@ -1,0 +1,57 @@
+"""The command line: ``ldrf demo | analyze | prune | evaluate | train``."""
+
+import contextlib
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+from ldrf.errors import LdrfError, LdrfWarning
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 after an error, 2 for a wrong command line, 130 after Ctrl-C."""
+    try:
+        from ldrf.cli.commands import read_command
+        from ldrf.cli.output import UsageError, show
+    except ModuleNotFoundError as problem:
+        return _fail(f"The command line needs {problem.name}: pip install 'ldrf[cli]'.", 1)
+    try:
+        command = read_command(argv)
+        with _plain_warnings(), contextlib.redirect_stdout(sys.stderr if command.json else sys.stdout):
+            report = command.run()
+        show(report, command.json)
+        sys.stdout.flush()
+    except SystemExit as stop:  # tyro has printed help or what is wrong
+        return stop.code if isinstance(stop.code, int) else 2
+    except UsageError as problem:
+        return _fail(str(problem), 2)
+    except BrokenPipeError:  # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (LdrfError, OSError) as problem:
+        return _fail(str(problem), 1)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    return 0
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+@contextlib.contextmanager
+def _plain_warnings():
+    """Show our own warnings as one sentence, without the line of code they come from."""
+    with warnings.catch_warnings():
+        usual = warnings.showwarning
+
+        def plain(message, category, *rest, **named):
+            if issubclass(category, LdrfWarning):
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                usual(message, category, *rest, **named)
+
+        warnings.showwarning = plain
+        yield

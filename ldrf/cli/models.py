@@ -1,0 +1,159 @@
+"""Models by name, as the command line takes them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import ldrf
+from ldrf.cli.vision import import_vision
+from ldrf.data.plugins import call_factory, is_factory
+from ldrf.errors import LdrfError
+from ldrf.zoo.cifar_resnet import resnet20, resnet56
+from ldrf.zoo.pretrained import pretrained_vgg9
+from ldrf.zoo.vgg9 import VGG9
+
+ZOO: dict[str, Callable[[], nn.Module]] = {"vgg9": VGG9, "resnet20": resnet20, "resnet56": resnet56}
+FORMS = f"{', '.join(ZOO)}, torchvision:NAME, timm:NAME, path/to/file.py:factory, or a result folder"
+
+
+@dataclass(frozen=True)
+class NamedModel:
+    """A model with trained weights, and the names from which it can be made again."""
+
+    model: nn.Module
+    source: dict[str, str | None]
+
+
+def open_model(name: str, weights: str | None = None, architecture: str | None = None) -> NamedModel:
+    """Make the named model, in evaluation mode, with its weights.
+
+    ``architecture`` is the dense model of a result folder, for folders that do not name it.
+    """
+    if _is_result(name):
+        return _open_result(Path(name), weights, architecture)
+    if architecture is not None:
+        raise LdrfError(f"--architecture goes with a result folder, and '{name}' is none.")
+    if weights is not None:
+        model = build(name)
+        load_weights(model, weights)
+    else:
+        model = _trained(name)
+    return NamedModel(model.eval(), {"model": name, "weights": weights})
+
+
+def build(name: str) -> nn.Module:
+    """The named architecture, its weights untrained."""
+    kind, _, rest = name.partition(":")
+    if name in ZOO:
+        return ZOO[name]()
+    if kind in ("torchvision", "timm") and rest:
+        return _from_library(kind, rest, pretrained=False)
+    if is_factory(name):
+        return _from_factory(name)
+    raise LdrfError(f"Unknown model '{name}': expected {FORMS}.")
+
+
+def _trained(name: str) -> nn.Module:
+    """The named model with the weights that come with it."""
+    kind, _, rest = name.partition(":")
+    if name == "vgg9":
+        return pretrained_vgg9()
+    if name in ZOO:
+        raise LdrfError(
+            f"'{name}' comes without weights: add --weights file.safetensors, or train it with 'ldrf train'."
+        )
+    if kind in ("torchvision", "timm") and rest:
+        return _from_library(kind, rest, pretrained=True)
+    return build(name)
+
+
+def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
+    library = import_vision(kind)
+    known = library.models.list_models() if kind == "torchvision" else library.list_models()
+    if name.split(".")[0] not in known:
+        raise LdrfError(f"{kind} has no model '{name}'.")
+    try:
+        if kind == "torchvision":
+            return library.models.get_model(name, weights="DEFAULT" if pretrained else None)
+        return library.create_model(name, pretrained=pretrained)
+    except Exception as problem:
+        hint = ": add --weights file" if pretrained else ""
+        raise LdrfError(f"{kind} could not make '{name}' ({_first_line(problem)}){hint}.") from problem
+
+
+def _from_factory(name: str) -> nn.Module:
+    model = call_factory(name)
+    if not isinstance(model, nn.Module):
+        raise LdrfError(f"'{name}' must return a torch.nn.Module. Got {type(model).__name__} instead.")
+    return model
+
+
+def _is_result(name: str) -> bool:
+    return name not in ZOO and Path(name).is_dir()
+
+
+def _open_result(folder: Path, weights: str | None, architecture: str | None) -> NamedModel:
+    from ldrf.checkpoint import read_record
+
+    if weights is not None:
+        raise LdrfError(f"'{folder}' is a result folder and has its own weights: leave --weights out.")
+    source = dict(read_record(folder).get("source") or {})
+    name = architecture or source.get("model")
+    if name is None:
+        raise LdrfError(f"'{folder}' does not say which model it was made from: add --architecture NAME.")
+    if architecture is None and is_factory(name):
+        # A folder from elsewhere must not decide which code is run here.
+        raise LdrfError(f"'{folder}' was made from '{name}': to run that file, add --architecture {name}.")
+    return NamedModel(ldrf.load(folder, build(name)).eval(), {"model": name, "weights": source.get("weights")})
+
+
+def load_weights(model: nn.Module, file: str) -> None:
+    """Load a state dict from .safetensors or from a file of torch.save, of tensors only."""
+    state = _read_state(Path(file).expanduser())
+    own = model.state_dict()
+    # Counters of BatchNorm are missing from some published files and do not matter.
+    missing = [k for k in own if k not in state and not k.endswith("num_batches_tracked")]
+    surplus = [k for k in state if k not in own]
+    misfits = [k for k in own if k in state and own[k].shape != state[k].shape]
+    problems = [
+        f"{len(names)} {what} (such as '{names[0]}')"
+        for what, names in (("missing", missing), ("unknown", surplus), ("of another shape", misfits))
+        if names
+    ]
+    if problems:
+        raise LdrfError(f"The weights in '{file}' do not fit {type(model).__name__}: {', '.join(problems)}.")
+    model.load_state_dict(state, strict=False)
+
+
+def _read_state(path: Path) -> dict[str, Tensor]:
+    if not path.is_file():
+        raise LdrfError(f"No weights file '{path}'.")
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except SafetensorError as problem:
+        raise LdrfError(f"'{path}' is not a readable safetensors file: {_first_line(problem)}.") from problem
+    except Exception as problem:
+        raise LdrfError(f"'{path}' is not a file of tensors that torch.load reads with weights_only=True.") from problem
+    return _unwrap(found, path)
+
+
+def _unwrap(found: Any, path: Path) -> dict[str, Tensor]:
+    """The state dict inside a checkpoint, without the prefix that DataParallel adds."""
+    for key in ("state_dict", "model"):
+        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
+            found = found[key]
+    if not isinstance(found, Mapping) or not found or not all(isinstance(t, Tensor) for t in found.values()):
+        raise LdrfError(f"'{path}' holds no state dict: a dict of tensors was expected.")
+    return {key.removeprefix("module."): tensor for key, tensor in found.items()}
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__

@@ -1,0 +1,52 @@
+"""What commands hand to :func:`ldrf.cli.main`, and how it is shown."""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+from ldrf.errors import LdrfError
+
+
+class UsageError(LdrfError):
+    """A command line that makes no sense, found before any work; exit code 2."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The outcome of a command: ``data`` for machines, ``parts`` for people."""
+
+    data: dict[str, Any]
+    parts: list[RenderableType] = field(default_factory=list)
+
+
+def show(report: Report, as_json: bool) -> None:
+    """Print one JSON object, or the tables."""
+    if as_json:
+        print(json.dumps(report.data))
+        return
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    for part in report.parts:
+        console.print(part)
+
+
+def comparison(rows: dict[str, tuple[str, str, str]]) -> Table:
+    """A table of what was dense and what is slim now."""
+    table = Table("", "dense", "slim", "change")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, cells in rows.items():
+        table.add_row(name, *cells)
+    return table
+
+
+def facts(rows: dict[str, str]) -> Table:
+    """A table of one value a line."""
+    table = Table(show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

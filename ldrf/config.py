@@ -1,0 +1,36 @@
+"""Every setting of a run, with the default that measured best."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
+Allocation = Literal["error", "paper", "uniform"]
+Solver = Literal["joint", "closed-form", "none", "l1-mask"]
+
+
+@dataclass(frozen=True)
+class PruneConfig:
+    """How to prune; what to reach is said in :func:`ldrf.prune` itself."""
+
+    selection: Selection = "second-order"
+    """Which neurons stay (Tab. 2)."""
+    allocation: Allocation = "error"
+    """How widths are chosen: by error curves, by the paper's ranks, or the same share everywhere."""
+    solver: Solver = "joint"
+    """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
+    steps: int = 400
+    """Descent steps per unit."""
+    rate: float = 0.02
+    """Top learning rate of the descent, relative to each tensor's own size."""
+    damping: float = 1e-4
+    """Pull towards the dense weights in least squares, relative to the mean diagonal of the Gram matrix."""
+    energy: float = 0.25
+    """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
+    held_out: float = 0.125
+    """Share of the calibration images that only judge."""
+    chunk: int = 64
+    """Images run at a time."""
+    memory: int = 2 * 2**30
+    """Bytes of activations kept in memory; the rest goes to a temporary folder."""
+    seed: int = 0
+    """Makes a run repeatable bit for bit on one machine."""

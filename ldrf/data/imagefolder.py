@@ -1,0 +1,79 @@
+"""ImageNet-style folders of pictures, decoded batch by batch."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldrf.data.cifar10 import Split, normalise
+from ldrf.data.pictures import open_picture
+from ldrf.errors import LdrfError
+
+SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm"}
+RESIZE, CROP = 256, 224
+UNLABELLED = -1
+
+
+@dataclass(frozen=True)
+class PictureFiles:
+    """Paths with their class numbers; nothing is decoded before it is asked for."""
+
+    paths: tuple[Path, ...]
+    labels: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def labelled(self) -> bool:
+        return UNLABELLED not in self.labels
+
+    def read(self, rows: list[int]) -> tuple[Tensor, Tensor]:
+        """Images [n, 3, 224, 224], normalised as ImageNet is, and labels [n]."""
+        images = torch.stack([read_image(self.paths[row]) for row in rows])
+        return normalise(images), torch.tensor([self.labels[row] for row in rows])
+
+
+def read_image(path: Path) -> Tensor:
+    """Resize the short side to 256 and crop the centre 224 x 224, unless that is its size: uint8 [3, 224, 224]."""
+    picture = open_picture(path)
+    if picture.size != (CROP, CROP):
+        width, height = picture.size
+        scale = RESIZE / min(width, height)
+        if scale != 1:
+            picture = picture.resize((round(width * scale), round(height * scale)))
+        left, top = (picture.width - CROP) // 2, (picture.height - CROP) // 2
+        picture = picture.crop((left, top, left + CROP, top + CROP))
+    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+
+
+def find_pictures(folder: str | Path, split: Split) -> PictureFiles:
+    """The pictures of ``folder/train`` or ``folder/val`` where there are such folders, else of ``folder`` itself."""
+    root = Path(folder).expanduser()
+    if not root.is_dir():
+        raise LdrfError(f"No folder '{root}' to take pictures from.")
+    parts = {"train": ("train",), "test": ("val", "validation", "test")}
+    if any((root / name).is_dir() for names in parts.values() for name in names):
+        found = next((root / name for name in parts[split] if (root / name).is_dir()), None)
+        if found is None:
+            raise LdrfError(f"'{root}' has no folder '{parts[split][0]}': name the folder of the pictures itself.")
+        root = found
+    return _list(root)
+
+
+def _list(root: Path) -> PictureFiles:
+    """Class folders in order of name, or the number that the name is; pictures outside of them have no label."""
+    folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
+    numbered = bool(folders) and all(f.name.isdecimal() for f in folders)
+    found = [(path, UNLABELLED) for path in _pictures(root)]
+    for index, folder in enumerate(folders):
+        found += [(path, int(folder.name) if numbered else index) for path in _pictures(folder)]
+    if not found:
+        raise LdrfError(f"No pictures in '{root}' or the folders in it: expected {', '.join(sorted(SUFFIXES))}.")
+    return PictureFiles(tuple(path for path, _ in found), tuple(label for _, label in found))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    return sorted(p for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)

@@ -1,0 +1,147 @@
+"""Data by name, as the command line takes it: images to calibrate on and labelled images to evaluate on."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldrf.data.cifar10 import LabelledImages, Split, load_cifar10, normalise
+from ldrf.data.imagefolder import PictureFiles, find_pictures
+from ldrf.data.plugins import call_factory, is_factory
+from ldrf.data.sample import load_sample
+from ldrf.errors import LdrfError
+
+FORMS = "'sample', 'cifar10:folder', 'imagefolder:folder' or 'path/to/file.py:factory'"
+
+
+@dataclass(frozen=True)
+class IndexedBatches:
+    """Batches ``(images, labels)`` that are made when asked for and can be gone through again."""
+
+    read: Callable[[list[int]], tuple[Tensor, Tensor]]
+    rows: tuple[int, ...]
+    labelled: bool = True
+    batch: int = 64
+
+    def __len__(self) -> int:
+        return -(-len(self.rows) // self.batch)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(self.rows), self.batch):
+            yield self.read(list(self.rows[start : start + self.batch]))
+
+    def take(self, images: int | None, seed: int = 0) -> "IndexedBatches":
+        """At most ``images`` of them, chosen at random but the same for the same seed."""
+        _check_count(images)
+        if images is None or images >= len(self.rows):
+            return self
+        order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed))
+        return replace(self, rows=tuple(self.rows[i] for i in order[:images].sort().values.tolist()))
+
+
+@dataclass(frozen=True)
+class FirstBatches:
+    """The batches of the user's own iterable, up to a number of images."""
+
+    batches: Iterable[Any]
+    images: int | None = None
+    labelled: bool = True
+
+    def __iter__(self) -> Iterator[Any]:
+        left = self.images
+        for batch in self.batches:
+            if left is None:
+                yield batch
+                continue
+            part = _head(batch, left)
+            left -= _rows(part)
+            yield part
+            if left <= 0:
+                return
+
+    def take(self, images: int | None, seed: int = 0) -> "FirstBatches":
+        """At most the first ``images`` of them."""
+        _check_count(images)
+        del seed
+        return replace(self, images=images)
+
+
+@dataclass(frozen=True)
+class _Remade:
+    """A generator that starts anew each time it is gone through."""
+
+    make: Callable[[], Iterable[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.make())
+
+
+Batches = IndexedBatches | FirstBatches
+
+
+def _check_count(images: int | None) -> None:
+    if images is not None and images < 1:
+        raise LdrfError(f"The number of images must be at least 1. Got {images} instead.")
+
+
+def open_data(name: str, split: Split) -> Batches:
+    """The training images of the named data (to calibrate on) or its test images (to evaluate on)."""
+    kind, _, folder = name.partition(":")
+    if name == "sample" or kind == "cifar10":
+        return _from_arrays(open_cifar10(name, split))
+    if kind == "imagefolder" and folder:
+        return _from_files(find_pictures(folder, split))
+    if is_factory(name):
+        return FirstBatches(_from_factory(name, split))
+    raise LdrfError(f"Unknown data '{name}': expected {FORMS}.")
+
+
+def open_cifar10(name: str, split: Split) -> LabelledImages:
+    """The images that ``sample`` or ``cifar10:folder`` name, as arrays."""
+    kind, _, folder = name.partition(":")
+    if name == "sample":
+        return load_sample()[0 if split == "train" else 1]
+    if kind == "cifar10" and folder:
+        return load_cifar10(folder, split)
+    raise LdrfError(f"Expected CIFAR-10 as 'cifar10:folder' or 'sample'. Got '{name}' instead.")
+
+
+def _from_arrays(data: LabelledImages) -> IndexedBatches:
+    def read(rows: list[int]) -> tuple[Tensor, Tensor]:
+        part = data[torch.tensor(rows)]
+        return normalise(part.images), part.labels
+
+    return IndexedBatches(read, tuple(range(len(data))))
+
+
+def _from_files(files: PictureFiles) -> IndexedBatches:
+    return IndexedBatches(files.read, tuple(range(len(files))), labelled=files.labelled, batch=32)
+
+
+def _from_factory(name: str, split: Split) -> Iterable[Any]:
+    made = call_factory(name, split)
+    if not isinstance(made, Iterable):
+        raise LdrfError(f"'{name}' must return an iterable of batches. Got {type(made).__name__} instead.")
+    return _Remade(lambda: call_factory(name, split)) if isinstance(made, Iterator) else made
+
+
+def _map(batch: Any, change: Callable[[Tensor], Any]) -> Any:
+    if isinstance(batch, Tensor):
+        return change(batch)
+    if isinstance(batch, Mapping):
+        return {key: _map(value, change) for key, value in batch.items()}
+    if isinstance(batch, Sequence) and not isinstance(batch, str):
+        return tuple(_map(value, change) for value in batch)
+    return batch
+
+
+def _head(batch: Any, rows: int) -> Any:
+    return _map(batch, lambda t: t[:rows] if t.ndim else t)
+
+
+def _rows(batch: Any) -> int:
+    found: list[int] = []
+    _map(batch, lambda t: found.append(len(t) if t.ndim else 1))
+    return found[0] if found else 1

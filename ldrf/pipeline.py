@@ -1,0 +1,110 @@
+"""The whole method in order: this file reads as the paper's Algorithm 1 and does nothing else."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor, nn
+
+from ldrf.calibration import Lockstep, layer_inputs, survey
+from ldrf.config import PruneConfig
+from ldrf.cost import count_macs, count_parameters
+from ldrf.errors import LdrfError
+from ldrf.network import check_prunable, read_network
+from ldrf.planning import EXAMPLES, plan_widths, removal_curves, unit_ranks
+from ldrf.progress import Clock, progress
+from ldrf.ranks import Analysis, rank_layers
+from ldrf.recomposition import output_statistics, recompose
+from ldrf.reconstruction import commit_solution, reconstruct, refit_outputs
+from ldrf.result import PruneResult, UnitReport, versions
+from ldrf.selection import select
+from ldrf.sensitivity import output_importance
+from ldrf.store import ActivationStore
+from ldrf.targets import Ignore, Target
+from ldrf.verification import verify
+
+
+def prune(
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    speedup: float | None = None,
+    params: float | None = None,
+    widths: Mapping[str, int] | None = None,
+    keep: Mapping[str, float] | None = None,
+    ignore: Ignore = (),
+    config: PruneConfig | None = None,
+    seed: int | None = None,
+) -> PruneResult:
+    """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
+
+    ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
+    ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
+    ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
+    """
+    target = Target(speedup, params, widths, keep)
+    config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
+    clock = Clock()
+    network = read_network(model, batches, ignore, config)
+    check_prunable(network)
+    clock("trace")
+
+    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
+    ranks = unit_ranks(model, network.units, config.energy)
+    surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
+    removals = removal_curves(network, target, surveys, config)
+    plan = plan_widths(network, target, ranks, surveys, removals, config)
+    importance = output_importance(network, EXAMPLES)
+    surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
+    clock("plan")
+
+    # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
+    kept: dict[str, Tensor] = {}
+    history: list[UnitReport] = []
+    with ActivationStore(config.memory) as store:
+        walk = Lockstep(network.trace, network.dense, network.calibration, store)
+        for unit in progress(network.units, "reconstruct"):
+            seen, order = surveys[unit.name], removals.get(unit.name)
+            kept[unit.name] = select(
+                config.selection, unit, plan.widths[unit.name], network.dense, seen, order, config.seed
+            )
+            if len(kept[unit.name]) == unit.width and not walk.diverged:
+                continue
+            walk.advance(unit.start)
+            solved = reconstruct(walk, unit, kept[unit.name], importance, config)
+            kept[unit.name] = solved.kept
+            commit_solution(walk, unit, kept[unit.name], solved.solution)
+            history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
+        refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
+    clock("reconstruct")
+
+    # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
+    statistics = output_statistics(network.trace, walk.slim, walk.changed, network.calibration)
+    slim = recompose(network, walk.slim, walk.changed, kept, statistics)
+    verify(network, walk.slim, slim)
+    clock("recompose")
+
+    return PruneResult(
+        model=slim,
+        widths={name: len(found) for name, found in kept.items()},
+        full_widths={u.name: u.width for u in network.units},
+        ranks=ranks,
+        skipped=network.skipped,
+        history=tuple(history),
+        macs=(count_macs(model, network.example), count_macs(slim, network.example)),
+        parameters=(count_parameters(model), count_parameters(slim)),
+        images=network.calibration.examples,
+        config=config,
+        seconds=clock.seconds,
+        versions=versions(),
+    )
+
+
+def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> Analysis:
+    """Ranks and ranges of every conv and linear layer at ``energy`` (Tab. 1 and the supplement's table)."""
+    if not 0 < energy <= 1:
+        raise LdrfError(f"The 'energy' must be above 0 and at most 1. Got {energy!r} instead.")
+    config = PruneConfig()
+    network = read_network(model, batches, (), config)
+    inputs = layer_inputs(network.trace, network.dense, network.calibration, config.seed, progress)
+    return rank_layers(network, inputs, energy)

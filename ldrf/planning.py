@@ -1,0 +1,95 @@
+"""From a target to a width plan: ranges, error curves and costs of all units brought together."""
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable
+from ldrf.calibration import Survey
+from ldrf.config import PruneConfig
+from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
+from ldrf.network import Network
+from ldrf.progress import progress
+from ldrf.ranks import weight_rank
+from ldrf.removal import Removal, removal_order
+from ldrf.sensitivity import neuron_columns, output_errors
+from ldrf.targets import Target, exact_widths
+from ldrf.units import Unit
+
+TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
+EXAMPLES = 256  # images on which that is done
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Width of every unit, and the curves that led there."""
+
+    widths: dict[str, int]
+    curves: dict[str, Tensor]  # estimated change of the outputs at every width [n + 1]
+
+
+def removal_curves(
+    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig
+) -> dict[str, Removal]:
+    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons."""
+    wanted = network.units
+    if target.widths is not None or target.keep is not None:
+        asked = exact_widths(target, network.units, network.skipped)
+        cut = config.selection == "second-order"
+        wanted = tuple(u for u in network.units if cut and asked[u.name] < u.width)
+    return {u.name: removal_curve(network, u, surveys[u.name], config) for u in progress(wanted, "error curves")}
+
+
+def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneConfig) -> Removal:
+    """The order in which a unit's neurons go, and the error of its consumers at every width."""
+    readers = []
+    for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
+        weight = network.dense.layers[consumer.layer.node][0].flatten(1).T
+        readers.append((moments, weight, neuron_columns(consumer, unit.width)))
+    return removal_order(readers, config.damping)
+
+
+def unit_ranks(model: nn.Module, units: tuple[Unit, ...], energy: float) -> dict[str, int]:
+    """z_l of every unit: the low rank of its producer's weight."""
+    return {unit.name: weight_rank(model, unit.producer, energy) for unit in units}
+
+
+def plan_widths(
+    network: Network,
+    target: Target,
+    ranks: dict[str, int],
+    surveys: dict[str, Survey],
+    removals: dict[str, Removal],
+    config: PruneConfig,
+) -> Plan:
+    """Widths that meet the target at the least estimated damage, or as the configured rule says."""
+    if target.widths is not None or target.keep is not None:
+        return Plan(exact_widths(target, network.units, network.skipped), {})
+    if target.speedup is not None:
+        ratio, what, build = target.speedup, "speedup", mac_model
+        total = count_macs(network.model, network.example)
+    else:
+        ratio, what, build = target.params or 1.0, "params ratio", parameter_model
+        total = count_parameters(network.model)
+    cost = build(network.trace, network.units, total)
+    floors = {name: min(rank, cost.full[name]) for name, rank in ranks.items()}
+    check_reachable(cost, floors, ratio, what, config.energy)
+    if config.allocation == "uniform":
+        return Plan(allocate_by_share(cost, ratio, dict.fromkeys(floors, 1)), {})
+    if config.allocation == "paper":
+        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), {})
+    curves = output_curves(network, surveys, removals, config)
+    return Plan(allocate_by_error(cost, ratio, curves, floors), curves)
+
+
+def output_curves(
+    network: Network, surveys: dict[str, Survey], removals: dict[str, Removal], config: PruneConfig
+) -> dict[str, Tensor]:
+    """Each unit's error curve, scaled to the change it makes in the network's outputs."""
+    trial = {unit.name: max(1, round(TRIAL * unit.width)) for unit in network.units}
+    measured = output_errors(network, surveys, removals, trial, config.damping, EXAMPLES, progress)
+    curves = {}
+    for unit in network.units:
+        errors = removals[unit.name].errors
+        curves[unit.name] = errors * (measured[unit.name] / max(float(errors[trial[unit.name]]), 1e-12))
+    return curves

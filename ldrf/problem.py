@@ -1,0 +1,151 @@
+"""One unit's reconstruction as a problem: its data, the way from its neurons to its consumers, and its loss."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from ldrf.calibration import Lockstep, Values, side_inputs
+from ldrf.rows import output_rows
+from ldrf.tracing import Layer, Trace, Weights, run
+from ldrf.units import Consumer, Unit
+
+BEHIND = 0.7  # share of the loss taken behind the next activation
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One unit's reconstruction: where its data lies and how its neurons reach its consumers."""
+
+    trace: Trace
+    unit: Unit
+    kept: Tensor
+    walk: Lockstep
+    path: tuple[fx.Node, ...]
+    carriers: Weights  # slim weights with the path's per-channel tensors cut to ``kept``
+    importance: tuple[Tensor, ...]  # per consumer: weight of each output in the loss [o]
+
+    @property
+    def columns(self) -> list[Tensor]:
+        return [reader_columns(c, self.kept) for c in self.unit.consumers]
+
+
+def reader_columns(consumer: Consumer, kept: Tensor) -> Tensor:
+    """Columns of a consumer's flattened weight that belong to the kept neurons."""
+    size = math.prod(consumer.layer.kernel)
+    inputs = torch.isin(torch.as_tensor(consumer.channels), kept).nonzero().flatten()
+    return (inputs[:, None] * size + torch.arange(size)).flatten()
+
+
+def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> Weights:
+    """Weights whose tensors on the unit's path are cut to the kept neurons."""
+    holders = {name: holder for holder, name in trace.names.items()}
+    tensors, layers = {}, {}
+    for piece in unit.slices:
+        index = torch.isin(torch.as_tensor(piece.ids), kept).nonzero().flatten()
+        holder = holders[piece.tensor]
+        tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
+        layer = next((la for la in trace.layers if la.weight == piece.tensor), None)
+        if layer is not None:
+            weight, bias = weights.layers[layer.node]
+            layers[layer.node] = (weight[index], bias[index] if bias is not None else None)
+    return weights.with_tensors(tensors).with_layers(layers)
+
+
+@torch.no_grad()
+def collect(problem: Problem) -> None:
+    """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
+    walk, unit, trace = problem.walk, problem.unit, problem.trace
+    side = side_inputs(problem.path, unit, trace)
+    for chunk in range(len(walk.calibration.chunks)):
+        dense = walk.segment("dense", chunk, unit.end)
+        slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
+        walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
+        for i, consumer in enumerate(unit.consumers):
+            walk.store.put(("unit", chunk, "goal", i), dense[consumer.goal])
+            if consumer.other:
+                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
+        for name in side:
+            if isinstance(slim[name], Tensor):
+                walk.store.put(("unit", chunk, "side", name), slim[name])
+            else:
+                walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
+
+
+def target(problem: Problem, chunk: int, i: int) -> Tensor:
+    """What the consumer should give: its dense output, or what the dense sum lacks in the slim shortcut."""
+    goal = problem.walk.store.get(("unit", chunk, "goal", i))
+    if problem.unit.consumers[i].other is None:
+        return goal
+    return goal - problem.walk.store.get(("unit", chunk, "other", i))
+
+
+def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
+    """Squared distance of the consumers' outputs to their goals, summed over a chunk.
+
+    A share of it is taken behind the activation that follows, where what a ReLU hides no longer counts, and
+    every output is weighted by its importance to the network's own outputs.
+    """
+    total = torch.zeros(())
+    for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
+        goal = problem.walk.store.get(("unit", chunk, "goal", i))
+        value = y if consumer.other is None else y + problem.walk.store.get(("unit", chunk, "other", i))
+        weight = problem.importance[i].view(-1, *(1,) * len(consumer.layer.kernel))
+        hidden = BEHIND if consumer.activation else 0.0
+        total = total + (1 - hidden) * ((value - goal).square() * weight).sum()
+        if consumer.activation:
+            gap = _activated(problem.trace, consumer, value) - _activated(problem.trace, consumer, goal)
+            total = total + hidden * (gap.square() * weight).sum()
+    return total
+
+
+def _activated(trace: Trace, consumer: Consumer, value: Tensor) -> Tensor:
+    node = next(n for n in trace.nodes if n.name == consumer.activation)
+    return run(trace, Weights({}, {}), (node,), {consumer.goal: value})[node.name]
+
+
+def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor) -> Values:
+    """Values on the path for one chunk, from the producer's input to the consumers' inputs."""
+    x = problem.walk.store.get(("unit", chunk, "input"))
+    return carry(problem, chunk, apply_affine(problem.unit.producer, x, weight, bias))
+
+
+def carry(problem: Problem, chunk: int, produced: Tensor) -> Values:
+    walk, unit = problem.walk, problem.unit
+    values: Values = dict(walk.small.get(("unit", chunk), {}))
+    for key in walk.store:
+        if key[0] == "unit" and key[1] == chunk and key[2] == "side":
+            values[key[3]] = walk.store.get(key)
+    values[unit.producer.node] = values[unit.producer.result] = produced
+    return run(problem.trace, problem.carriers, problem.path, values)
+
+
+def source(layer: Layer, trace: Trace) -> str:
+    """The name of the value a layer reads."""
+    node = next(n for n in trace.nodes if n.name == layer.node)
+    return node.args[0].name  # pyright: ignore
+
+
+def goal_power(problem: Problem, chunk: int) -> float:
+    """Weighted spread of the goals of one chunk about their mean per output."""
+    total = 0.0
+    for i, consumer in enumerate(problem.unit.consumers):
+        rows = output_rows(consumer.layer, target(problem, chunk, i), None)
+        total += float(((rows - rows.mean(0)).square().sum(0) * problem.importance[i]).sum())
+    return total
+
+
+def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+    """A consumer's output from its inputs and its matrix [d', o]."""
+    layer = consumer.layer
+    return apply_affine(layer, x, matrix.T.reshape(layer.outputs, -1, *layer.kernel), bias)
+
+
+def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What a layer of this geometry computes with other weights."""
+    if layer.is_linear:
+        return F.linear(x, weight, bias)
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(layer.kernel)]
+    return convolve(x, weight, bias, layer.stride, layer.padding, layer.dilation)  # pyright: ignore

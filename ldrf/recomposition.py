@@ -1,0 +1,119 @@
+"""Write slim tensors into a copy of the user's model (Alg. 1, stage 3): same class, same depth, same names.
+
+Norms that were folded for the maths are restored: they get fresh statistics and an affine part so that layer and
+norm together compute the folded layer.
+"""
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ldrf.calibration import Calibration, input_values
+from ldrf.decomposition import Decomposition
+from ldrf.errors import LdrfError
+from ldrf.network import Network
+from ldrf.surgery import cut_carriers, write_tensors
+from ldrf.tracing import Layer, Trace, Weights, run
+
+
+@dataclass(frozen=True)
+class OutputStatistics:
+    """Mean and variance per channel of a layer's raw output, before its norm."""
+
+    mean: Tensor
+    var: Tensor
+
+
+def recompose(
+    network: Network,
+    slim: Weights,
+    changed: set[str],
+    kept: dict[str, Tensor],
+    statistics: dict[str, OutputStatistics],
+) -> nn.Module:
+    """A deep copy of the user's model whose changed layers compute what ``slim`` says."""
+    copied = copy.deepcopy(network.model)
+    tensors: dict[str, Tensor] = {}
+    for unit in network.units:
+        if len(kept[unit.name]) < unit.width:
+            tensors |= cut_carriers(copied, unit, kept[unit.name])
+    for layer in network.trace.layers:
+        if layer.node in changed:
+            tensors |= _restored(layer, slim.layers[layer.node], statistics.get(layer.node))
+    write_tensors(copied, tensors)
+    return copied
+
+
+def _restored(
+    layer: Layer, parameters: tuple[Tensor, Tensor | None], statistics: OutputStatistics | None
+) -> dict[str, Tensor]:
+    """Tensors of a layer and its norm that together compute the folded map W' x + b'."""
+    weight, bias = parameters
+    bias = bias if bias is not None else weight.new_zeros(len(weight))
+    norm = layer.norm
+    if norm is None:
+        return {layer.weight: weight} | ({layer.bias: bias} if layer.bias else {})
+    mean = statistics.mean if statistics else torch.zeros_like(bias)
+    var = statistics.var if statistics else torch.ones_like(bias)
+    found = {layer.weight: weight, norm.mean: mean, norm.var: var}
+    if layer.bias:
+        found[layer.bias] = torch.zeros_like(bias)
+    scale = (var + norm.eps).sqrt()
+    if norm.weight and norm.bias:
+        return found | {norm.weight: scale, norm.bias: bias + mean}
+    # A norm without affine part has only its statistics to carry the bias.
+    return found | {norm.mean: -bias, norm.var: torch.full_like(bias, 1.0 - norm.eps)}
+
+
+@torch.no_grad()
+def output_statistics(
+    trace: Trace, slim: Weights, changed: set[str], calibration: Calibration, examples: int = 512
+) -> dict[str, OutputStatistics]:
+    """Per-channel mean and variance of every changed layer that has a norm, in the slim network."""
+    layers = [layer for layer in trace.layers if layer.node in changed and layer.norm]
+    sums: dict[str, list[Tensor]] = {}
+    count = 0
+    for chunk in calibration.chunks:
+        values = run(trace, slim, trace.nodes, input_values(trace, chunk))
+        for layer in layers:
+            raw = values[layer.node].transpose(0, 1).flatten(1).double()
+            bias = slim.layers[layer.node][1]
+            raw = raw - bias.double()[:, None] if bias is not None else raw
+            moments = torch.stack([raw.mean(1), raw.square().mean(1)]) * chunk.rows
+            sums.setdefault(layer.node, []).append(moments)
+        count += chunk.rows
+        if count >= examples:
+            break
+    found = {}
+    for node, parts in sums.items():
+        mean, square = torch.stack(parts).sum(0) / count
+        found[node] = OutputStatistics(mean.float(), (square - mean.square()).clamp_min(0).float())
+    return found
+
+
+def decomposed_copy(model: nn.Module, parts: dict[str, Decomposition]) -> nn.Module:
+    """A deep copy whose named convs [n, c, k, k] and linears [n, d] become Q to z channels, then R (Alg. 1, l. 5)."""
+    copied = copy.deepcopy(model)
+    for name, split in parts.items():
+        path, _, leaf = name.rpartition(".")
+        old, z = copied.get_submodule(name), split.rank
+        # skip_init: drawing weights that are overwritten at once would move the global random state.
+        if isinstance(old, nn.Linear):
+            first = nn.utils.skip_init(nn.Linear, old.in_features, z, bias=False)
+            second = nn.utils.skip_init(nn.Linear, z, old.out_features)
+        elif isinstance(old, nn.Conv1d | nn.Conv2d | nn.Conv3d) and old.groups == 1:
+            mode = {"padding_mode": old.padding_mode, "bias": False}
+            geometry = (old.kernel_size, old.stride, old.padding, old.dilation)
+            first = nn.utils.skip_init(type(old), old.in_channels, z, *geometry, **mode)
+            second = nn.utils.skip_init(type(old), z, old.out_channels, 1)
+        else:
+            raise LdrfError(f"Only ungrouped convs and linears can be decomposed. '{name}' is {type(old).__name__}.")
+        made = nn.Sequential(first, second).to(old.weight)
+        bias = split.embedding_bias @ split.transformation + split.transformation_bias
+        tensors = {"0.weight": split.embedding.T, "1.weight": split.transformation.T, "1.bias": bias}
+        own = made.state_dict()
+        made.load_state_dict({key: value.reshape(own[key].shape) for key, value in tensors.items()})
+        setattr(copied.get_submodule(path), leaf, made.train(old.training))
+    return copied

@@ -1,0 +1,256 @@
+"""Solve R' and Q' of one unit so that the next embedding comes out as before (Eqn. 6, Alg. 1 stage 2).
+
+The producer's weight W'_l = Q'_{l-1} R'_l on the slim network's own inputs makes the n' neurons that stay, Q'_l are
+the consumers' weights on them. Q' has a closed form; both are then descended together, Q' is solved once more,
+and what did best on held-out images is kept.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ldrf.calibration import Lockstep, path_between, rows_wanted
+from ldrf.config import PruneConfig
+from ldrf.masks import mask_unit
+from ldrf.problem import Problem, collect, cut_carriers, goal_power, neurons, read, source, target, unit_loss
+from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
+from ldrf.tracing import Layer
+from ldrf.units import Unit
+
+DAMPINGS = (1, 30, 900)  # multiples of the configured damping tried where rows are few
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The producer's slim weight and bias [n', ...], and per consumer a matrix [d' + 1, o] with the bias last."""
+
+    weight: Tensor
+    bias: Tensor
+    readers: tuple[Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """The neurons and the solution kept for a unit, and its held-out errors relative to the variance of the target."""
+
+    kept: Tensor
+    solution: Solution
+    cut_error: float
+    error: float
+    way: str  # which of the candidates won
+    candidates: dict[str, float]
+
+
+def reconstruct(
+    walk: Lockstep, unit: Unit, kept: Tensor, importance: Mapping[str, Tensor], config: PruneConfig
+) -> Reconstruction:
+    """Find the unit's R' and Q' on the calibration data of ``walk``, whose frontier stands at its producer.
+
+    ``importance`` gives, by node, how much each output of a consumer matters to the network's outputs.
+    """
+    trace = walk.trace
+    path, weights = path_between(trace, unit), tuple(importance[c.goal] for c in unit.consumers)
+    problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
+    collect(problem)
+    try:
+        if config.solver == "l1-mask" and len(kept) < unit.width:
+            kept = mask_unit(problem, len(kept), config, config.seed)
+        carriers = cut_carriers(trace, unit, walk.slim, kept)
+        return _solve(replace(problem, kept=kept, carriers=carriers), config, config.seed)
+    finally:
+        for key in [k for k in walk.store if k[0] == "unit"]:
+            walk.store.drop(key)
+
+
+def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
+    start = _cut(problem)
+    fit, judge = _moments(problem, start.weight, start.bias, seed)
+    errors: dict[str, float] = {"cut": _judged(problem, start)}
+    found: dict[str, Solution] = {"cut": start}
+    if config.solver != "none":
+        readers = _fit_readers(problem.unit, fit, judge, start.readers, config.damping)
+        found["closed form"] = Solution(start.weight, start.bias, readers)
+        errors["closed form"] = _judged(problem, found["closed form"])
+    if config.solver in ("joint", "l1-mask") and config.steps:
+        descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
+        fit, judge = _moments(problem, descended.weight, descended.bias, seed)
+        found["descent"], errors["descent"] = descended, _judged(problem, descended)
+        readers = _fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
+        found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
+        errors["descent, closed form"] = _judged(problem, found["descent, closed form"])
+    best = min(errors, key=errors.__getitem__)
+    return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
+
+
+def _cut(problem: Problem) -> Solution:
+    """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
+    weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
+    bias = bias if bias is not None else weight.new_zeros(len(weight))
+    producer = weight[problem.kept], bias[problem.kept]
+    readers = []
+    for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
+        weight, bias = problem.walk.slim.layers[consumer.layer.node]
+        constant = bias if bias is not None else weight.new_zeros(len(weight))
+        readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
+    return Solution(*producer, tuple(readers))
+
+
+@torch.no_grad()
+def _moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
+    """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
+    unit, calibration = problem.unit, problem.walk.calibration
+    empty = lambda: [  # noqa: E731
+        Moments.empty(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)
+    ]
+    fit, judge = empty(), empty()
+    sources = [source(c.layer, problem.trace) for c in unit.consumers]
+    generator = torch.Generator().manual_seed(seed)
+    for chunk, inputs in enumerate(calibration.chunks):
+        values = neurons(problem, chunk, weight, bias)
+        sums = judge if chunk in calibration.held_out else fit
+        for i, consumer in enumerate(unit.consumers):
+            x, layer = values[sources[i]], consumer.layer
+            share = inputs.rows / calibration.examples
+            limit = max(int(rows_wanted(len(problem.columns[i])) * share), 1)
+            picked = sample_positions(layer, len(x), limit, generator)
+            sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked))
+    return fit, judge
+
+
+@torch.no_grad()
+def _judged(problem: Problem, solution: Solution) -> float:
+    """Held-out loss of a solution, relative to the power of its goals."""
+    unit, calibration = problem.unit, problem.walk.calibration
+    loss = power = 0.0
+    for chunk in calibration.held_out:
+        values = neurons(problem, chunk, solution.weight, solution.bias)
+        outputs = [
+            read(c, values[source(c.layer, problem.trace)], reader[:-1].float(), reader[-1].float())
+            for c, reader in zip(unit.consumers, solution.readers, strict=True)
+        ]
+        loss += float(unit_loss(problem, chunk, outputs))
+        power += goal_power(problem, chunk)
+    return loss / (power + 1e-30)
+
+
+def _fit_readers(
+    unit: Unit, fit: list[Moments], judge: list[Moments], start: tuple[Tensor, ...], damping: float
+) -> tuple[Tensor, ...]:
+    """Least squares for each consumer, with the damping (of three) that held-out rows like best."""
+    readers = []
+    for consumer, m, j, reader in zip(unit.consumers, fit, judge, start, strict=True):
+        levels = DAMPINGS if m.rows < 40 * len(reader) else DAMPINGS[:1]
+        tried = [least_squares(m, reader, damping * level, consumer.layer.has_bias) for level in levels]
+        readers.append(min(tried, key=j.error))
+    return tuple(readers)
+
+
+def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) -> Solution:
+    """Adam on R' and Q' together, each tensor in units of its own size, the rate falling as a cosine."""
+    unit, walk = problem.unit, problem.walk
+    weight = _Scaled(start.weight)
+    bias = _Scaled(start.bias, size=_size(start.bias) + 1e-6)
+    weights = [_Scaled(r[:-1].float()) for r in start.readers]
+    biases = [_Scaled(r[-1].float(), size=_size(r[-1].float()) + 1e-6) for r in start.readers]
+    layers = (unit.producer, *(c.layer for c in unit.consumers))
+    moving = [p.delta for p in (weight, *weights)]
+    moving += [p.delta for p, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
+    optimiser = torch.optim.Adam(moving, lr=config.rate, betas=(0.9, 0.99))
+    generator = torch.Generator().manual_seed(seed)
+    first = walk.calibration.fitting[0]
+    power = goal_power(problem, first) / walk.calibration.chunks[first].rows + 1e-30
+    order: list[int] = []
+    for step in range(config.steps):
+        for group in optimiser.param_groups:
+            group["lr"] = config.rate * _schedule(step / config.steps)
+        if not order:
+            fitting = walk.calibration.fitting
+            order = [fitting[i] for i in torch.randperm(len(fitting), generator=generator)]
+        chunk = order.pop()
+        values = neurons(problem, chunk, weight(), bias())
+        outputs = [
+            read(consumer, values[source(consumer.layer, problem.trace)], weights[i](), biases[i]())
+            for i, consumer in enumerate(unit.consumers)
+        ]
+        loss = unit_loss(problem, chunk, outputs) / walk.calibration.chunks[chunk].rows / power
+        optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        optimiser.step()
+    with torch.no_grad():
+        readers = tuple(torch.cat([w(), b()[None]]).double() for w, b in zip(weights, biases, strict=True))
+        return Solution(weight().detach(), bias().detach(), readers)
+
+
+class _Scaled:
+    """A tensor moved in units of its own root mean square, so that one rate suits all."""
+
+    def __init__(self, start: Tensor, size: float | None = None) -> None:
+        self.start = start.clone()
+        self.size = _size(start) + 1e-8 if size is None else size
+        self.delta = torch.zeros_like(start, requires_grad=True)
+
+    def __call__(self) -> Tensor:
+        return self.start + self.size * self.delta
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.square().mean().sqrt())
+
+
+def _schedule(progress: float) -> float:
+    warm = 0.1
+    return progress / warm if progress < warm else 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
+
+
+def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
+    """Write a unit's solution into the slim weights: W'_l for the producer, Q'_l for its consumers."""
+    slim = cut_carriers(walk.trace, unit, walk.slim, kept)
+    changed = {unit.producer.node: (solution.weight, solution.bias)}
+    for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
+        layer = consumer.layer
+        weight = reader[:-1].T.float().reshape(layer.outputs, -1, *layer.kernel)
+        changed[layer.node] = (weight.contiguous(), reader[-1].float())
+    walk.commit(slim.with_layers(changed))
+
+
+@torch.no_grad()
+def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[str], config: PruneConfig) -> None:
+    """Refit layers that give the model's outputs and read no cut unit themselves (Alg. 1, the line after the loop).
+
+    Without labels the loss is the distance to the dense outputs; the layer changes only if held-out rows gain.
+    """
+    readers = {c.layer.node for u in units for c in u.consumers}
+    if not walk.diverged or config.solver == "none":
+        return
+    for layer in walk.trace.layers:
+        position, alone = walk.trace.index(layer.node), walk.trace.called.get(layer.weight, 1) == 1
+        if layer.result not in walk.trace.outputs or layer.node in readers or layer.name in protected:
+            continue
+        if position >= walk.at and layer.groups == 1 and alone:
+            walk.advance(position)
+            _refit(walk, layer, config)
+
+
+def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
+    weight, bias = walk.slim.layers[layer.node]
+    constant = bias if bias is not None else weight.new_zeros(len(weight))
+    start = torch.cat([weight.flatten(1).T, constant[None]]).double()
+    fit, judge = (Moments.empty(len(start) - 1, layer.outputs) for _ in range(2))
+    end = walk.trace.index(layer.result)
+    generator = torch.Generator().manual_seed(config.seed)
+    for chunk, inputs in enumerate(walk.calibration.chunks):
+        slim, dense = walk.segment("slim", chunk, end), walk.segment("dense", chunk, end)
+        sums = judge if chunk in walk.calibration.held_out else fit
+        limit = max(1, rows_wanted(len(start)) * inputs.rows // walk.calibration.examples)
+        picked = sample_positions(layer, inputs.rows, limit, generator)
+        x = input_rows(layer, slim[source(layer, walk.trace)], picked)
+        sums.add(x, output_rows(layer, dense[layer.result], picked))
+    levels = [config.damping * level for level in DAMPINGS]
+    tried = [start, *(least_squares(fit, start, level, layer.has_bias) for level in levels)]
+    best = min(tried, key=judge.error)
+    if best is not start:
+        solved = best[:-1].T.float().reshape(weight.shape).contiguous(), best[-1].float()
+        walk.commit(walk.slim.with_layers({layer.node: solved}))

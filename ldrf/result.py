@@ -1,0 +1,107 @@
+"""What a run hands back: the slim model and everything worth knowing about how it came to be."""
+
+import platform
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from ldrf._version import __version__
+from ldrf.config import PruneConfig
+from ldrf.reconstruction import Reconstruction
+from ldrf.tables import table
+from ldrf.units import Skipped, Unit
+
+
+@dataclass(frozen=True)
+class UnitReport:
+    """One unit's story: widths, rank, and held-out error before and after reconstruction."""
+
+    name: str
+    full: int
+    width: int
+    rank: int
+    cut_error: float
+    error: float
+    way: str
+
+    @property
+    def range(self) -> tuple[int, int]:
+        return self.rank, self.full
+
+    @classmethod
+    def of(cls, unit: Unit, width: int, rank: int, solved: Reconstruction) -> "UnitReport":
+        return cls(unit.name, unit.width, width, rank, solved.cut_error, solved.error, solved.way)
+
+
+@dataclass(frozen=True)
+class PruneResult:
+    """A slim model of the user's own class, with its costs and history."""
+
+    model: nn.Module
+    widths: dict[str, int]
+    full_widths: dict[str, int]
+    ranks: dict[str, int]
+    skipped: tuple[Skipped, ...]
+    history: tuple[UnitReport, ...]
+    macs: tuple[int, int]
+    parameters: tuple[int, int]
+    images: int
+    config: PruneConfig
+    seconds: dict[str, float]
+    versions: dict[str, str]
+
+    @property
+    def seed(self) -> int:
+        return self.config.seed
+
+    @property
+    def speedup(self) -> float:
+        """Dense MACs / slim MACs of the whole model."""
+        return self.macs[0] / self.macs[1]
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        rows = [
+            (h.name, h.full, h.width, h.rank, f"({h.rank}, {h.full}]", f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way)
+            for h in self.history
+        ]
+        heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
+        lines = [table(heads, rows), "", self.headline()]
+        if self.skipped:
+            lines += ["", f"{len(self.skipped)} layers keep their width:"]
+            lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        (dense, slim), (before, after) = self.macs, self.parameters
+        return (
+            f"{self.speedup:.2f}x fewer MACs ({dense / 1e6:,.1f} M -> {slim / 1e6:,.1f} M), "
+            f"{before / after:.2f}x fewer parameters ({before:,} -> {after:,})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the tensors, ready for JSON."""
+        return {
+            "speedup": self.speedup,
+            "widths": self.widths,
+            "full_widths": self.full_widths,
+            "ranks": self.ranks,
+            "skipped": [asdict(s) for s in self.skipped],
+            "history": [asdict(h) for h in self.history],
+            "macs": {"dense": self.macs[0], "slim": self.macs[1]},
+            "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
+            "config": asdict(self.config),
+            "seed": self.seed,
+            "images": self.images,
+            "seconds": self.seconds,
+            "versions": self.versions,
+        }
+
+
+def versions() -> dict[str, str]:
+    """What the run was made with."""
+    return {"ldrf": __version__, "torch": torch.__version__, "python": platform.python_version()}

@@ -1,0 +1,125 @@
+"""A layer's input as the rows of a matrix, and the sums over rows its least-squares problem needs."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldrf.tracing import Layer
+
+
+def sample_positions(layer: Layer, examples: int, limit: int, generator: torch.Generator) -> Tensor | None:
+    """Which (example, position) rows to use, or None for all: at most ``limit`` of examples * positions."""
+    total = examples * layer.positions
+    if total <= limit:
+        return None
+    return torch.randperm(total, generator=generator)[:limit].sort().values
+
+
+def input_rows(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
+    """Rows [rows, inputs * k * k] that the layer multiplies by its flattened weight."""
+    if layer.is_linear:
+        rows = x.reshape(-1, x.shape[-1])
+        return rows if picked is None else rows[picked]
+    if math.prod(layer.kernel) == 1 and not any(layer.padding):
+        steps = tuple(slice(None, None, s) for s in layer.stride)
+        rows = x[(slice(None), slice(None), *steps)].flatten(2).transpose(1, 2).reshape(-1, x.shape[1])
+        return rows if picked is None else rows[picked]
+    return _patches(layer, x, picked)
+
+
+def _patches(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
+    pads = [p for pad in reversed(layer.padding) for p in (pad, pad)]
+    windows = F.pad(x, pads)
+    for dim, (k, s, d) in enumerate(zip(layer.kernel, layer.stride, layer.dilation, strict=True)):
+        windows = windows.unfold(dim + 2, d * (k - 1) + 1, s)
+        windows = windows[..., ::d] if d > 1 else windows
+    # windows: [examples, channels, *positions, *kernel], still a view
+    spatial = len(layer.kernel)
+    order = (0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
+    windows = windows.permute(order)
+    if picked is None:
+        return windows.reshape(-1, math.prod(windows.shape[1 + spatial :]))
+    index = torch.unravel_index(picked, windows.shape[: 1 + spatial])
+    return windows[index].flatten(1)
+
+
+def output_rows(layer: Layer, y: Tensor, picked: Tensor | None) -> Tensor:
+    """Rows [rows, outputs] of a layer's output, in the order of :func:`input_rows`."""
+    rows = y.reshape(-1, y.shape[-1]) if layer.is_linear else y.flatten(2).transpose(1, 2).reshape(-1, y.shape[1])
+    return rows if picked is None else rows[picked]
+
+
+@dataclass
+class Moments:
+    """Sums over rows of inputs X (with a constant column) and targets T, in float64."""
+
+    gram: Tensor  # X^T X  [d + 1, d + 1]
+    cross: Tensor  # X^T T  [d + 1, o]
+    power: Tensor  # sum of T^2 per output [o]
+    rows: int = 0
+
+    @classmethod
+    def empty(cls, inputs: int, outputs: int) -> "Moments":
+        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
+        return cls(zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs))
+
+    def add(self, x: Tensor, t: Tensor) -> None:
+        """Add rows x [r, d] and targets t [r, o]; products in float32, sums in float64."""
+        d = x.shape[1]
+        self.gram[:d, :d] += (x.T @ x).double()
+        sums = x.sum(0, dtype=torch.float64)
+        self.gram[d, :d] += sums
+        self.gram[:d, d] += sums
+        self.gram[d, d] += len(x)
+        self.cross[:d] += (x.T @ t).double()
+        self.cross[d] += t.sum(0, dtype=torch.float64)
+        self.power += t.double().square().sum(0)
+        self.rows += len(x)
+
+    def error(self, solution: Tensor) -> float:
+        """Sum of squared residuals of ``solution`` [d + 1, o] over all rows."""
+        fitted = (solution * (self.gram @ solution)).sum() - 2 * (solution * self.cross).sum()
+        return max(float(fitted + self.power.sum()), 0.0)
+
+    def variance(self) -> float:
+        """Sum of squares of the targets about their mean."""
+        return max(float(self.power.sum() - self.cross[-1].square().sum() / max(self.rows, 1)), 1e-30)
+
+    def columns(self, kept: Tensor) -> "Moments":
+        """The same sums for a subset of input columns (the constant stays)."""
+        index = torch.cat([kept, torch.tensor([len(self.gram) - 1])])
+        return Moments(self.gram[index][:, index], self.cross[index], self.power, self.rows)
+
+
+def least_squares(moments: Moments, start: Tensor, damping: float, constant: bool = True) -> Tensor:
+    """The solution [d + 1, o] of the damped normal equations, pulled towards ``start`` where rows say nothing.
+
+    min ||T - X B||^2 + damping * tr(X^T X)/d * ||B - start||^2; without ``constant`` the last row stays as
+    it is.
+    """
+    d = len(moments.gram) - 1
+    system = moments.gram.clone()
+    system.diagonal()[d] += 1e-9 * max(float(system[d, d]), 1.0)
+    residual = moments.cross - moments.gram @ start
+    used = d + 1 if constant else d
+    solution = start.clone()
+    solution[:used] += torch.cholesky_solve(residual[:used], damped_factor(system[:used, :used], damping))
+    return solution
+
+
+def damped_factor(system: Tensor, damping: float) -> Tensor:
+    """Cholesky factor of a symmetric matrix plus ``damping`` of its mean diagonal, raised until it is definite.
+
+    Fewer rows than columns and neurons that never fire leave a Gram matrix singular; the damping mends that.
+    """
+    level = damping * max(float(system.diagonal().mean()), 1e-12)
+    while True:
+        damped = system.clone()
+        damped.diagonal()[:] += level
+        factor, failed = torch.linalg.cholesky_ex(damped)
+        if not int(failed) and bool(torch.isfinite(factor).all()):
+            return factor
+        level *= 10

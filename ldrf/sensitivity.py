@@ -1,0 +1,161 @@
+"""How much an error inside one unit changes what the network says: measured, without labels.
+
+Each unit in turn is cut to a trial width in the dense network, its consumers repaired by least squares, and the
+change of the network's outputs is measured. The ratio to the unit's own error weighs its error curve.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldrf.calibration import Survey, Values, input_values, run_lean
+from ldrf.inputs import Inputs
+from ldrf.network import Network
+from ldrf.problem import reader_columns
+from ldrf.removal import Removal
+from ldrf.rows import Moments, damped_factor, output_rows
+from ldrf.tracing import Trace, Weights, run
+from ldrf.units import Consumer, Unit
+
+
+def neuron_columns(consumer: Consumer, width: int) -> Tensor:
+    """Columns of the consumer's flattened weight behind each neuron [n, g]."""
+    return torch.stack([reader_columns(consumer, torch.tensor([i])) for i in range(width)])
+
+
+def repaired(
+    consumer: Consumer, moments: Moments, dense: Weights, kept: Tensor, damping: float
+) -> tuple[Tensor, Tensor]:
+    """The consumer's full-size weight with zeros for cut neurons and the rest solved to take over."""
+    weight, bias = dense.layers[consumer.layer.node]
+    matrix = weight.flatten(1).T.double()
+    columns = reader_columns(consumer, kept)
+    d = len(matrix)
+    mean = moments.gram[:d, d] / moments.rows
+    centred = moments.gram[:d, :d] / moments.rows - torch.outer(mean, mean)
+    system = centred[columns][:, columns]
+    solved = torch.cholesky_solve(centred[columns] @ matrix, damped_factor(system, damping))
+    full = torch.zeros_like(matrix)
+    full[columns] = solved
+    shift = mean @ (matrix - full)
+    constant = (bias.double() if bias is not None else 0) + shift
+    return full.T.reshape(weight.shape).float(), constant.float()
+
+
+@torch.no_grad()
+def output_errors(
+    network: Network,
+    surveys: dict[str, Survey],
+    removals: dict[str, Removal],
+    trial: dict[str, int],
+    damping: float,
+    examples: int,
+    progress: Any,
+) -> dict[str, float]:
+    """Relative squared change of the outputs when each unit alone is cut to its trial width."""
+    calibration = network.calibration
+    chunks, seen = [], 0
+    for index in sorted(calibration.held_out):
+        chunks.append(calibration.chunks[index])
+        seen += chunks[-1].rows
+        if seen >= examples:
+            break
+    cut = {unit.name: _cut_alone(network, unit, surveys, removals, trial, damping) for unit in network.units}
+    errors = dict.fromkeys(cut, 0.0)
+    for chunk in progress(chunks, "sensitivity"):
+        for name, error in _chunk_errors(network, cut, chunk):
+            errors[name] += error / len(chunks)
+    return errors
+
+
+def _cut_alone(
+    network: Network,
+    unit: Unit,
+    surveys: dict[str, Survey],
+    removals: dict[str, Removal],
+    trial: dict[str, int],
+    damping: float,
+) -> Weights:
+    """The dense weights with one unit cut to its trial width and its consumers repaired."""
+    kept = removals[unit.name].kept(trial[unit.name])
+    return network.dense.with_layers(
+        {
+            c.layer.node: repaired(c, m, network.dense, kept, damping)
+            for c, m in zip(unit.consumers, surveys[unit.name].moments, strict=True)
+        }
+    )
+
+
+def _chunk_errors(network: Network, cut: dict[str, Weights], chunk: Inputs) -> Iterator[tuple[str, float]]:
+    """Change of the outputs for each unit; the dense network runs once, each trial only from its consumer on."""
+    trace, end = network.trace, len(network.trace.nodes)
+    before = _outputs(trace, run_lean(trace, network.dense, 0, end, input_values(trace, chunk)))
+    values, at = input_values(trace, chunk), 0
+    first = {u.name: min(trace.index(c.layer.node) for c in u.consumers) for u in network.units}
+    for name in sorted(first, key=first.__getitem__):
+        run_lean(trace, network.dense, at, first[name], values)
+        at = first[name]
+        yield name, _distance(_outputs(trace, run_lean(trace, cut[name], at, end, dict(values))), before)
+
+
+def output_importance(network: Network, examples: int, floor: float = 0.3) -> dict[str, Tensor]:
+    """How much each output of every unit's consumers matters to the network's outputs, label-free [o], mean 1.
+
+    The mean squared gradient of a random mixture of the outputs, blended with ``floor`` of the same for all.
+    """
+    goals = sorted({c.goal for u in network.units for c in u.consumers})
+    layers = {c.goal: c.layer for u in network.units for c in u.consumers}
+    sums: dict[str, Tensor] = {}
+    generator, seen = torch.Generator().manual_seed(0), 0
+    for index in network.calibration.fitting:
+        chunk = network.calibration.chunks[index]
+        for name, gradient in _goal_gradients(network, chunk, goals, generator).items():
+            squares = output_rows(layers[name], gradient, None).double().square().sum(0)
+            sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
+        seen += chunk.rows
+        if seen >= examples:
+            break
+    return {name: _blended(sums.get(name), layers[name].outputs, floor) for name in goals}
+
+
+def _blended(squares: Tensor | None, outputs: int, floor: float) -> Tensor:
+    if squares is None or not float(squares.sum()) > 0:
+        return torch.ones(outputs)
+    return (floor + (1 - floor) * squares / squares.mean()).float()
+
+
+def _goal_gradients(network: Network, chunk: Inputs, goals: list[str], generator: torch.Generator) -> dict[str, Tensor]:
+    """Gradient of a random mixture of the outputs with respect to each goal's value."""
+    trace = network.trace
+    values = input_values(trace, chunk)
+    watched: dict[str, Tensor] = {}
+    with torch.enable_grad():
+        for node in trace.nodes:
+            run(trace, network.dense, (node,), values)
+            value = values.get(node.name)
+            if node.name in goals and isinstance(value, Tensor):
+                # A leaf's own gradient is wanted even where nothing before it asks for one.
+                values[node.name] = watched[node.name] = value if value.requires_grad else value.requires_grad_()
+        outputs = [values[n] for n in trace.outputs if isinstance(values.get(n), Tensor)]
+        outputs = [o for o in outputs if o.is_floating_point() and o.requires_grad]
+        mixed = sum((o * torch.randn(o.shape, generator=generator)).sum() for o in outputs)
+        if not isinstance(mixed, Tensor):
+            return {}
+        found = torch.autograd.grad(mixed, list(watched.values()), allow_unused=True)
+    return {name: g for name, g in zip(watched, found, strict=True) if g is not None}
+
+
+def _outputs(trace: Trace, values: Values) -> list[Tensor]:
+    return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
+
+
+def _distance(now: list[Tensor], before: list[Tensor]) -> float:
+    """Squared change relative to the spread of each output over examples."""
+    total = 0.0
+    for a, b in zip(now, before, strict=True):
+        if b.is_floating_point():
+            spread = float((b - b.mean(0)).square().sum()) + 1e-12
+            total += float((a - b).square().sum()) / spread
+    return total

@@ -1,0 +1,350 @@
+"""The network as a list of ATen calls, with the name of every weight, and a way to run any stretch of it.
+
+The user's module is exported once; convolutions and linear layers become :class:`Layer` records, and a
+BatchNorm that directly follows one is folded into it, so that the maths sees one affine map per layer.
+"""
+
+import copy
+import inspect
+import operator
+import traceback
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+from torch.export import Dim
+
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+
+CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
+NORM = "aten._native_batch_norm_legit_no_training"
+CHANNEL_DIM = "ldrf_channel_dim"  # node.meta key: the dimension of a reshape that holds the channels
+RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
+
+
+@dataclass(frozen=True)
+class Norm:
+    """A BatchNorm folded into the layer before it: the names of its four tensors and its epsilon."""
+
+    node: str
+    weight: str | None
+    bias: str | None
+    mean: str
+    var: str
+    eps: float
+
+    @property
+    def module(self) -> str:
+        return self.mean.rpartition(".")[0]
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One convolution or linear call: where it stands in the graph, which tensors it uses, its geometry."""
+
+    name: str
+    node: str
+    weight: str
+    bias: str | None
+    norm: Norm | None
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+    groups: int
+    inputs: int
+    outputs: int
+    positions: int  # output positions per example: H*W, or tokens
+
+    @property
+    def is_linear(self) -> bool:
+        return not self.kernel
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether the layer can add a constant, by itself or through its norm."""
+        return self.bias is not None or self.norm is not None
+
+    @property
+    def is_depthwise(self) -> bool:
+        return self.groups > 1 and self.groups == self.outputs and self.inputs == self.outputs
+
+    @property
+    def result(self) -> str:
+        """The graph node that holds the layer's output, after its norm."""
+        return self.norm.node if self.norm else self.node
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a run needs beside its inputs: folded (weight, bias) by layer node, other tensors by placeholder."""
+
+    layers: dict[str, tuple[Tensor, Tensor | None]]
+    tensors: dict[str, Tensor]
+
+    def with_layers(self, changed: Mapping[str, tuple[Tensor, Tensor | None]]) -> "Weights":
+        return replace(self, layers={**self.layers, **changed})
+
+    def with_tensors(self, changed: Mapping[str, Tensor]) -> "Weights":
+        return replace(self, tensors={**self.tensors, **changed})
+
+
+@dataclass(frozen=True)
+class Trace:
+    """An exported network: its calls in order, its layers, and the qualified name behind each placeholder."""
+
+    nodes: tuple[fx.Node, ...]
+    names: dict[str, str]  # placeholder -> qualified parameter or buffer name
+    inputs: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    outputs: tuple[str, ...]
+    called: dict[str, int]  # weight name -> number of calls that use it
+    parameters: dict[str, int]  # parameter name -> number of elements
+    constants: dict[str, Tensor]  # placeholder -> tensor written in the model's code
+    fixed: frozenset[str]  # placeholders of tensors that a state dict does not carry, so they cannot be cut
+
+    def index(self, node: str) -> int:
+        return self._positions()[node]
+
+    def _positions(self) -> dict[str, int]:
+        return {node.name: i for i, node in enumerate(self.nodes)}
+
+
+def trace(model: nn.Module, example: Inputs) -> Trace:
+    """Export ``model`` (in eval mode) with a free batch size and list its layers."""
+    program = _export(model, example)
+    signature = program.graph_signature
+    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    lifted = signature.inputs_to_lifted_tensor_constants
+    names |= lifted
+    nodes = tuple(n for n in program.graph.nodes if n.op in ("call_function", "get_attr"))
+    placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
+    called: dict[str, int] = {}
+    for node in placeholders:
+        if node.name in names:
+            called[names[node.name]] = len(node.users)
+    layers = tuple(layer for n in nodes if (layer := _layer(n, names)) is not None)
+    outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
+    user_inputs = tuple(n.name for n in placeholders if n.name not in names)
+    learned = signature.inputs_to_parameters
+    parameters = {learned[n.name]: n.meta["val"].numel() for n in placeholders if n.name in learned}
+    stored: dict[str, Any] = dict(program.constants)
+    constants = {holder: stored[name] for holder, name in lifted.items()}
+    unsaved = {h for h, name in names.items() if name in signature.non_persistent_buffers}
+    fixed = frozenset(unsaved | set(lifted))
+    return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
+
+
+def _export(model: nn.Module, example: Inputs) -> torch.export.ExportedProgram:
+    free = lambda v: {0: Dim.AUTO} if isinstance(v, Tensor) and v.ndim else None  # noqa: E731
+    args = tuple(_two_rows(a) for a in example.args)
+    kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
+    shapes = {"args": tuple(free(a) for a in args), "kwargs": {k: free(v) for k, v in kwargs.items()}}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = torch.export.export(
+                model, args, kwargs, dynamic_shapes=_by_parameter(model, shapes), strict=False
+            )
+            return program.run_decompositions({})
+    except Exception as problem:
+        frames = traceback.extract_tb(problem.__traceback__)
+        files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+        own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
+        where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
+
+
+def _is_users(path: Path) -> bool:
+    """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
+    return path.is_file() and not {Path(__file__).parent, Path(torch.__file__).parent} & set(path.parents)
+
+
+def _installed(filename: str) -> bool:
+    return "site-packages" in filename or Path(inspect.__file__).parent in Path(filename).parents
+
+
+def _by_parameter(model: nn.Module, shapes: dict[str, Any]) -> Any:
+    names = [p for p in inspect.signature(model.forward).parameters]
+    positional = dict(zip(names, shapes["args"], strict=False))
+    return {**positional, **shapes["kwargs"]}
+
+
+def _two_rows(value: Any) -> Any:
+    """Two examples are enough to trace; one would let the exporter specialise the batch size."""
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    return value[:2] if len(value) > 1 else torch.cat([value, value])
+
+
+def operation(node: fx.Node) -> str:
+    """The name of the ATen operation without its overload, e.g. ``aten.relu``."""
+    if node.target is operator.getitem:
+        return "getitem"
+    return str(node.target).rpartition(".")[0] if "." in str(node.target) else str(node.target)
+
+
+def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
+    op = operation(node)
+    if node.op != "call_function" or op not in CONVOLUTIONS | {"aten.linear"}:
+        return None
+    args = _bound_args(node)
+    weight, bias = args["weight"], args.get("bias")
+    if not isinstance(weight, fx.Node) or weight.name not in names:
+        return None
+    shape = tuple(weight.meta["val"].shape)
+    out = tuple(node.meta["val"].shape)
+    linear = op == "aten.linear"
+    dims = len(shape) - 2
+    spread = lambda key, default: _spread(args.get(key, default), dims)  # noqa: E731
+    if not linear and isinstance(args.get("padding", 0), str):
+        return None
+    groups = 1 if linear else int(args.get("groups", 1))
+    positions = out[1:-1] if linear else out[2:]
+    name = names[weight.name]
+    return Layer(
+        name=_owner(node, name.removesuffix(".weight")) if len(weight.users) > 1 else name.removesuffix(".weight"),
+        node=node.name,
+        weight=name,
+        bias=names[bias.name] if isinstance(bias, fx.Node) and bias.name in names else None,
+        norm=None if linear else _norm(node, names),
+        kernel=() if linear else shape[2:],
+        stride=() if linear else spread("stride", 1),
+        padding=() if linear else spread("padding", 0),
+        dilation=() if linear else spread("dilation", 1),
+        groups=groups,
+        inputs=shape[1] * groups,
+        outputs=shape[0],
+        positions=_product(positions),
+    )
+
+
+def _owner(node: fx.Node, fallback: str) -> str:
+    """The module that makes this call, for a weight that several modules share under one name."""
+    path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
+    return path.partition("@")[0] if "Linear" in str(kind) or "Conv" in str(kind) else fallback
+
+
+def _bound_args(node: fx.Node) -> dict[str, Any]:
+    schema = node.target._schema.arguments  # pyright: ignore
+    return {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+
+
+def _spread(value: Any, dims: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return values * dims if len(values) == 1 else values
+
+
+def _product(sizes: Iterable[Any]) -> int:
+    total = 1
+    for size in sizes:
+        total *= int(size)
+    return total
+
+
+def _norm(node: fx.Node, names: dict[str, str]) -> Norm | None:
+    """The BatchNorm that alone reads this layer's output, if there is one."""
+    users = list(node.users)
+    if len(users) != 1 or operation(users[0]) != NORM or users[0].args[0] is not node:
+        return None
+    _, weight, bias, mean, var, _, eps = users[0].args
+    if not (isinstance(mean, fx.Node) and mean.name in names):
+        return None
+    picks = [u for u in users[0].users if operation(u) == "getitem" and u.args[1] == 0]
+    if len(picks) != 1:
+        return None
+    name = lambda n: names.get(n.name) if isinstance(n, fx.Node) else None  # noqa: E731
+    return Norm(picks[0].name, name(weight), name(bias), names[mean.name], names[var.name], float(eps))  # pyright: ignore
+
+
+def folded(trace: Trace, model: nn.Module) -> Weights:
+    """The network's tensors in float32 with every following BatchNorm folded into its layer."""
+    state = dict(model.state_dict(keep_vars=False)) | dict(model.named_parameters()) | dict(model.named_buffers())
+    own = {name: tensor.detach().float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    layers: dict[str, tuple[Tensor, Tensor | None]] = {}
+    for layer in trace.layers:
+        weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
+        layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
+    tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
+    return Weights(layers, tensors)
+
+
+def fold(norm: Norm, weight: Tensor, bias: Tensor | None, own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The affine map of a layer followed by its BatchNorm: W g/s and (b - mean) g/s + beta."""
+    scale = (own[norm.var].double() + norm.eps).rsqrt()
+    if norm.weight:
+        scale = scale * own[norm.weight]
+    shift = (bias.double() if bias is not None else 0) - own[norm.mean].double()
+    offset = shift * scale + (own[norm.bias].double() if norm.bias else 0)
+    shape = (-1,) + (1,) * (weight.ndim - 1)
+    return (weight.double() * scale.view(shape)).to(weight.dtype), offset.to(weight.dtype)
+
+
+def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[str, Any]) -> dict[str, Any]:
+    """Execute ``nodes`` in order, reading and writing ``values`` by node name; returns ``values``."""
+    fused = {layer.norm.node for layer in trace.layers if layer.norm}
+    for node in nodes:
+        if node.name in values:
+            continue
+        if node.name in weights.layers:
+            values[node.name] = _apply_layer(node, weights.layers[node.name], values)
+        elif node.name in fused:  # the getitem behind a folded norm: the layer's own output
+            values[node.name] = values[node.args[0].args[0].name]  # pyright: ignore
+        elif any(user.name in fused for user in node.users):
+            continue
+        else:
+            values[node.name] = _apply(node, weights, values)
+    return values
+
+
+def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values: dict[str, Any]) -> Tensor:
+    weight, bias = parameters
+    x = values[node.args[0].name]  # pyright: ignore
+    if operation(node) == "aten.linear":
+        return F.linear(x, weight, bias)
+    args = _bound_args(node)
+    groups = int(args.get("groups", 1))
+    if groups > 1 and groups == node.meta["val"].shape[1] and weight.shape[1] == 1:  # depthwise, and maybe cut
+        groups = weight.shape[0]
+    options = [args.get("stride", 1), args.get("padding", 0), args.get("dilation", 1)]
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
+    return convolve(x, weight, bias, *options, groups)  # pyright: ignore[reportCallIssue]
+
+
+def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
+    def look_up(n: fx.Node) -> Any:
+        return values[n.name] if n.name in values else weights.tensors[n.name]
+
+    args: Any = fx.map_arg(node.args, look_up)
+    kwargs: Any = fx.map_arg(node.kwargs, look_up)
+    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
+        return torch.reshape(args[0], _flexible(node, args[0], args[1]))
+    return node.target(*args, **kwargs)  # pyright: ignore
+
+
+def _flexible(node: fx.Node, x: Tensor, sizes: list[Any]) -> list[Any]:
+    """The traced sizes with -1 where the channels lie, so that the same call serves narrower maps."""
+    channels = node.meta.get(CHANNEL_DIM)
+    if channels is None:
+        return sizes
+    traced = node.meta["val"].shape  # a -1 of the model's own gives way: its size does not depend on the channels
+    known = [(len(x) if i == 0 else int(traced[i])) if size == -1 else size for i, size in enumerate(sizes)]
+    return [-1 if i == channels else size for i, size in enumerate(known)]
+
+
+def working_copy(model: nn.Module) -> nn.Module:
+    """A float32 deep copy in eval mode: the one that is traced and measured, never the user's own."""
+    return copy.deepcopy(model).eval().float().cpu()
+
+
+def read_tensor(model: nn.Module, name: str) -> Tensor:
+    """A parameter or buffer by its qualified name."""
+    path, _, leaf = name.rpartition(".")
+    return getattr(model.get_submodule(path), leaf)

@@ -1,0 +1,42 @@
+"""The last look at a slim model before it is handed out: it runs, and computes what was solved for."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ldrf.calibration import input_values
+from ldrf.errors import LdrfError
+from ldrf.network import Network
+from ldrf.tracing import Weights, run, working_copy
+
+
+@torch.no_grad()
+def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float = 1e-3) -> None:
+    """Raise unless ``model`` runs at another batch size and gives what the slim weights say, in the dense shapes."""
+    copied = working_copy(model)
+    chunk = network.example.map(lambda t: t[: max(1, len(t) - 1)])
+    try:
+        outputs = _tensors(chunk.call(copied))
+        shapes = [t.shape for t in _tensors(chunk.call(working_copy(network.model)))]
+    except Exception as problem:
+        raise LdrfError(
+            f"The slim {type(model).__name__} does not run, so it is not handed out: {problem}"
+        ) from problem
+    if [t.shape for t in outputs] != shapes:
+        raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
+    values = run(network.trace, slim, network.trace.nodes, input_values(network.trace, chunk))
+    tolerance = max(tolerance, 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()))
+    expected = [values.get(name) for name in network.trace.outputs]
+    for found, wanted in zip(outputs, expected, strict=False):
+        if isinstance(wanted, Tensor) and found.is_floating_point() and found.shape == wanted.shape:
+            gap = float((found - wanted).abs().max()) / (float(wanted.abs().max()) + 1e-6)
+            if not gap < tolerance:
+                raise LdrfError(
+                    f"The slim {type(model).__name__} differs from what was solved for by {gap:.2g}: not handed out."
+                )
+
+
+def _tensors(outputs: Any) -> list[Tensor]:
+    return [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor)]

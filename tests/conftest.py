@@ -1,0 +1,63 @@
+"""Shared by all tests: one thread a worker, and small networks that are traced once for all tests."""
+
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from torch import nn
+
+settings.register_profile("ldrf", deadline=None, max_examples=20, derandomize=True)
+settings.load_profile("ldrf")
+
+Kind = type[nn.Module]
+
+
+@cache
+def _network(kind: Kind) -> Any:
+    from networks import CASES, make
+
+    from ldrf.config import PruneConfig
+    from ldrf.network import read_network
+
+    case = next(c for c in CASES if c.kind is kind)
+    return read_network(make(kind), [case.batch(48)], (), PruneConfig())
+
+
+def _prune(kind: Kind, **target: Any) -> Any:
+    import ldrf
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ldrf.pipeline.read_network", lambda *_: _network(kind))
+        return ldrf.prune(_network(kind).model, [], **target)
+
+
+@cache
+def _pruned(kind: Kind) -> Any:
+    import ldrf
+
+    config = ldrf.PruneConfig(solver="closed-form", energy=0.2)
+    return _prune(kind, widths={u.name: max(1, u.width // 2) for u in _network(kind).units}, config=config)
+
+
+@pytest.fixture(scope="session")
+def network() -> Callable[[Kind], Any]:
+    """``network(Chain)``: that network of networks.py, traced once for all tests; nobody may change it."""
+    return _network
+
+
+@pytest.fixture(scope="session")
+def prune_known() -> Callable[..., Any]:
+    """``prune_known(Chain, widths=...)``: ldrf.prune of that network on 48 images without tracing it again."""
+    return _prune
+
+
+@pytest.fixture(scope="session")
+def pruned() -> Callable[[Kind], Any]:
+    """``pruned(Chain)``: the result of cutting every unit of that network to half its width, made once."""
+    return _pruned

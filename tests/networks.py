@@ -1,0 +1,296 @@
+"""Small networks, one for each kind of connection the core has to understand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+IMAGE = (3, 8, 8)
+
+
+def images(rows: int = 32, seed: int = 0, shape: tuple[int, ...] = IMAGE) -> Tensor:
+    """Correlated random images: each is a mixture of a few patterns, so that neurons can replace each other."""
+    generator = torch.Generator().manual_seed(seed)
+    patterns = torch.randn(6, *shape, generator=torch.Generator().manual_seed(99))
+    mixed = torch.randn(rows, 6, generator=generator) @ patterns.flatten(1)
+    return mixed.view(rows, *shape) + 0.3 * torch.randn(rows, *shape, generator=generator)
+
+
+class Chain(nn.Module):
+    """conv -> BatchNorm -> ReLU, twice, pooled between, then global pool and a linear layer."""
+
+    def __init__(self, first: int = 12, second: int = 16) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, first, 3, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(first)
+        self.conv2 = nn.Conv2d(first, second, 3, padding=1)
+        self.bn2 = nn.BatchNorm2d(second)
+        self.fc = nn.Linear(second, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.bn1(self.conv1(x))), 2)
+        return self.fc(F.relu(self.bn2(self.conv2(x))).mean((2, 3)))
+
+
+class BasicBlock(nn.Module):
+    """The CIFAR ResNet's block with option A: a strided, zero-padded shortcut without weights."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.stride, self.extra = stride, outputs - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        if self.extra:
+            x = F.pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, self.extra // 2, self.extra // 2))
+        return F.relu(y + x)
+
+
+class Residual(nn.Module):
+    """Stem and two basic blocks, the second with a zero-padded shortcut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1, bias=False)
+        self.bn = nn.BatchNorm2d(8)
+        self.block1, self.block2 = BasicBlock(8, 8, 1), BasicBlock(8, 12, 2)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.block2(self.block1(F.relu(self.bn(self.stem(x)))))
+        return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Bottleneck(nn.Module):
+    """A 1 x 1, 3 x 3, 1 x 1 branch beside a projected shortcut, as in ResNet-50."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv1, self.bn1 = nn.Conv2d(8, 6, 1, bias=False), nn.BatchNorm2d(6)
+        self.conv2, self.bn2 = nn.Conv2d(6, 6, 3, 2, 1, bias=False), nn.BatchNorm2d(6)
+        self.conv3, self.bn3 = nn.Conv2d(6, 16, 1, bias=False), nn.BatchNorm2d(16)
+        self.down, self.bn4 = nn.Conv2d(8, 16, 1, 2, bias=False), nn.BatchNorm2d(16)
+        self.fc = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem(x))
+        y = F.relu(self.bn1(self.conv1(x)))
+        y = F.relu(self.bn2(self.conv2(y)))
+        x = F.relu(self.bn3(self.conv3(y)) + self.bn4(self.down(x)))
+        return self.fc(x.mean((2, 3)))
+
+
+class Flattened(nn.Module):
+    """conv -> pool -> flatten -> linear: every neuron is behind several columns of the linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 10, 3)
+        self.fc1, self.fc2 = nn.Linear(90, 14), nn.Linear(14, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.max_pool2d(F.relu(self.conv(x)), 2).flatten(1)
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class Mlp(nn.Module):
+    """Linear layers only, one without a bias."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(192, 16), nn.Linear(16, 12, bias=False)
+        self.last = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.tanh(self.second(F.relu(self.first(x.flatten(1))))))
+
+
+class Inverted(nn.Module):
+    """MobileNetV2's block: 1 x 1 to more channels, depthwise 3 x 3, 1 x 1 back, added to its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, 2, 1)
+        self.expand, self.bn1 = nn.Conv2d(6, 18, 1, bias=False), nn.BatchNorm2d(18)
+        self.depth, self.bn2 = nn.Conv2d(18, 18, 3, 1, 1, groups=18, bias=False), nn.BatchNorm2d(18)
+        self.project, self.bn3 = nn.Conv2d(18, 6, 1, bias=False), nn.BatchNorm2d(6)
+        self.fc = nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        y = F.relu6(self.bn1(self.expand(x)))
+        y = F.relu6(self.bn2(self.depth(y)))
+        return self.fc((x + self.bn3(self.project(y))).mean((2, 3)))
+
+
+class VitBlock(nn.Module):
+    """One transformer block on image patches; only the inner width of its MLP is free."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 16, 4, 4)
+        self.norm1, self.norm2 = nn.LayerNorm(16), nn.LayerNorm(16)
+        self.qkv, self.proj = nn.Linear(16, 48), nn.Linear(16, 16)
+        self.fc1, self.fc2 = nn.Linear(16, 24), nn.Linear(24, 16)
+        self.head = nn.Linear(16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        q, k, v = (t.unsqueeze(1) for t in self.qkv(self.norm1(x)).chunk(3, -1))
+        x = x + self.proj(F.scaled_dot_product_attention(q, k, v).squeeze(1))
+        x = x + self.fc2(F.gelu(self.fc1(self.norm2(x))))
+        return self.head(x.mean(1))
+
+
+class Branches(nn.Module):
+    """One producer read by three layers of different kinds, whose outputs leave as a dict."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.trunk, self.bn = nn.Conv2d(3, 12, 3, padding=1), nn.BatchNorm2d(12)
+        self.near, self.wide = nn.Conv2d(12, 4, 1), nn.Conv2d(12, 4, 3, 2, 1)
+        self.fc = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        x = F.silu(self.bn(self.trunk(x)))
+        return {"scores": self.fc(x.mean((2, 3))), "near": self.near(x), "wide": self.wide(x)}
+
+
+class TwoInputs(nn.Module):
+    """An image and a vector in, two tensors out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.read = nn.Conv2d(3, 10, 3, padding=1), nn.Linear(10, 6)
+        self.vector, self.mix = nn.Linear(4, 9), nn.Linear(9, 6)
+        self.head = nn.Linear(6, 5)
+
+    def forward(self, image: Tensor, vector: Tensor) -> tuple[Tensor, Tensor]:
+        seen = self.read(F.relu(self.conv(image)).mean((2, 3)))
+        said = self.mix(F.relu(self.vector(vector)))
+        return self.head(seen * said), said
+
+
+class CalledTwice(nn.Module):
+    """``inner`` runs twice, so neither it nor what feeds it can change; ``free`` can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.inner = nn.Linear(192, 12), nn.Linear(12, 12)
+        self.free, self.last = nn.Linear(12, 14), nn.Linear(14, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x.flatten(1)))
+        x = F.relu(self.inner(F.relu(self.inner(x))))
+        return self.last(F.relu(self.free(x)))
+
+
+class Tied(nn.Module):
+    """``one`` and ``two`` are different modules that share their weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(192, 12)
+        self.one, self.two = nn.Linear(12, 12), nn.Linear(12, 12)
+        self.two.weight = self.one.weight
+        self.free, self.last = nn.Linear(12, 14), nn.Linear(14, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.first(x.flatten(1)))
+        x = F.relu(self.two(F.relu(self.one(x))))
+        return self.last(F.relu(self.free(x)))
+
+
+class Carriers(nn.Module):
+    """Per-channel carriers: PReLU, a BatchNorm behind a linear layer, a learned scale, an affine-free BatchNorm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 10, 3, padding=1), nn.BatchNorm2d(10, affine=False)
+        self.prelu = nn.PReLU(10)
+        self.conv2 = nn.Conv2d(10, 12, 3, padding=1)
+        self.scale = nn.Parameter(torch.rand(12, 1, 1) + 0.5)
+        self.fc1, self.bn2, self.fc2 = nn.Linear(12, 14), nn.BatchNorm1d(14), nn.Linear(14, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.prelu(self.bn1(self.conv1(x)))
+        x = F.relu(self.conv2(x) * self.scale)
+        return self.fc2(F.relu(self.bn2(self.fc1(x.mean((2, 3))))))
+
+
+class LinearOnly(nn.Module):
+    """No activation between its layers: nothing is lost down to the rank of the product."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.last = nn.Linear(192, 12), nn.Linear(12, 10), nn.Linear(10, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(self.second(self.first(x.flatten(1))))
+
+
+class Sequence1d(nn.Module):
+    """One-dimensional convolutions with stride and dilation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv1d(3, 9, 5, 2, 2), nn.BatchNorm1d(9)
+        self.conv2 = nn.Conv1d(9, 8, 3, padding=2, dilation=2)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.leaky_relu(self.bn1(self.conv1(x.flatten(2))), 0.1)
+        return self.fc(F.relu(self.conv2(x)).mean(2))
+
+
+def settled(model: nn.Module, seed: int = 0) -> nn.Module:
+    """The model with random weights, and norms whose statistics and affine parts are not the trivial ones."""
+    generator = torch.Generator().manual_seed(seed)
+    for parameter in model.parameters():
+        fan = max(parameter[0].numel(), 1) if parameter.ndim > 1 else 10
+        parameter.data = torch.randn(parameter.shape, generator=generator) * (1.5 / fan) ** 0.5
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            size = module.num_features
+            module.running_mean = 0.2 * torch.randn(size, generator=generator)
+            module.running_var = 0.5 + torch.rand(size, generator=generator)
+            if module.affine:
+                module.weight.data = 0.5 + torch.rand(size, generator=generator)
+        elif isinstance(module, nn.LayerNorm):
+            module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=generator)
+    return model.eval()
+
+
+def make(kind: type[nn.Module], seed: int = 0) -> nn.Module:
+    """A settled network of this class."""
+    torch.manual_seed(seed)
+    return settled(kind(), seed)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A network and what to feed it."""
+
+    kind: type[nn.Module]
+    batch: Callable[[int], object] = images
+
+    def __str__(self) -> str:
+        return self.kind.__name__
+
+
+def two_inputs(rows: int = 32, seed: int = 0) -> tuple[Tensor, Tensor]:
+    return images(rows, seed), images(rows, seed + 1, (4,))
+
+
+CASES = (
+    *map(Case, (Chain, Residual, Bottleneck, Flattened, Mlp, Inverted, VitBlock, Branches)),
+    Case(TwoInputs, two_inputs),
+    *map(Case, (CalledTwice, Tied, Carriers, LinearOnly, Sequence1d)),
+)

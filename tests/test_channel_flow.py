@@ -1,0 +1,135 @@
+"""Channels are followed through every kind of call, and stopped with a reason where they cannot be."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from ldrf.channel_flow import follow_channels
+from ldrf.inputs import Inputs
+from ldrf.tracing import trace
+
+
+class Between(nn.Module):
+    """conv (6 channels on a 4 x 4 map) -> ``carry`` -> nothing else."""
+
+    def __init__(self, carry) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 1)
+        self.carry = carry
+
+    def forward(self, x):
+        return self.carry(self.conv(x))
+
+
+def flow_of(carry):
+    graph = trace(Between(carry).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
+    return graph, follow_channels(graph)
+
+
+@pytest.mark.parametrize(
+    ("carry", "dim", "ids"),
+    [
+        (F.relu, 1, range(6)),
+        (lambda x: F.dropout(F.hardswish(x) * 2 + 1, training=False), 1, range(6)),
+        (lambda x: F.avg_pool2d(F.max_pool2d(x, 2), 2), 1, range(6)),
+        (lambda x: x.mean((2, 3)), 1, range(6)),
+        (lambda x: x.mean((-1,), keepdim=True), 1, range(6)),
+        (lambda x: x.flatten(1), 1, np.repeat(range(6), 16)),
+        (lambda x: x.flatten(2), 1, range(6)),
+        (lambda x: x.view(x.size(0), x.size(1), -1), 1, range(6)),
+        (lambda x: x.flatten(2).transpose(1, 2), 2, range(6)),
+        (lambda x: x.permute(0, 2, 3, 1), 3, range(6)),
+        (lambda x: x.permute(0, 2, 3, 1).flatten(1, 2), 2, range(6)),
+        (lambda x: F.pad(x, (1, 1, 2, 2)), 1, range(6)),
+        (lambda x: x[:, :, ::2, 1:], 1, range(6)),
+        (lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)), 1, range(6)),
+        (lambda x: F.interpolate(x, scale_factor=2), 1, range(6)),
+    ],
+)
+def test_channels_that_can_be_followed(carry, dim, ids):
+    graph, flow = flow_of(carry)
+    found = flow.values[graph.outputs[0]]
+    assert found.dim == dim
+    assert found.ids.tolist() == list(ids)
+    assert {reason for _, reason in flow.frozen} == {"it is an output of the model"}
+
+
+@pytest.mark.parametrize(
+    ("carry", "reason"),
+    [
+        (lambda x: torch.softmax(x, 1), "softmax"),
+        (lambda x: x.view(x.size(0), 2, 3, 4, 4), "view"),
+        (lambda x: x.permute(0, 2, 3, 1).flatten(1), "view"),
+        (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), "padded with extra channels"),
+        (lambda x: x[:, 1:], "slice"),
+        (lambda x: torch.cat([x, x], 1), "cat"),
+        (lambda x: x.mean((1, 2)), "mean"),
+        (lambda x: F.layer_norm(x, (4,)), "layer_norm"),
+        (lambda x: F.pixel_shuffle(x[:, :4], 2), "slice"),
+        (lambda x: x * torch.arange(6.0).view(6, 1, 1), "sum or product"),
+        (lambda x: x.flip(1), "flip"),
+    ],
+)
+def test_channels_that_are_stopped_say_where(carry, reason):
+    graph, flow = flow_of(carry)
+    assert graph.outputs[0] not in flow.values
+    frozen = [(ids, why) for ids, why in flow.frozen if reason in why]
+    assert frozen, flow.frozen
+    assert set(np.concatenate([ids for ids, _ in frozen]).tolist()) <= set(range(6))
+
+
+@given(
+    channels=st.integers(1, 5),
+    height=st.integers(1, 4),
+    width=st.integers(1, 4),
+    start=st.integers(1, 3),
+    rest=st.integers(0, 3),
+)
+def test_flatten_keeps_each_index_with_its_channel(channels, height, width, start, rest):
+    """Against the oracle: flatten a map that holds its own channel numbers."""
+    from types import SimpleNamespace
+
+    from ldrf.channel_flow import Channels, Flow, _reshape
+
+    end = min(start + rest, 3)
+    x = torch.arange(channels).view(1, channels, 1, 1).expand(2, channels, height, width)
+    flat = x.flatten(start, end)
+    node = SimpleNamespace(args=[SimpleNamespace(meta={"val": x})], meta={"val": flat}, target="aten.view.default")
+    node.all_input_nodes = []
+    found = _reshape(Flow(None), node, {"x": Channels(1, np.arange(channels))})  # pyright: ignore
+    assert found is not None
+    for index, owner in enumerate(found.ids.tolist()):
+        assert (flat.select(found.dim, index) == owner).all()
+    assert len(found.ids) == flat.shape[found.dim]
+
+
+def test_sums_tie_channels_one_to_one():
+    class Sum(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Conv2d(3, 6, 1), nn.Conv2d(3, 6, 3, padding=1)
+
+        def forward(self, x):
+            return self.one(x) + self.two(x)
+
+    graph = trace(Sum().eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
+    flow = follow_channels(graph)
+    one, two = (flow.produced[layer.node] for layer in graph.layers)
+    assert [flow.root(int(i)) for i in one] == [flow.root(int(i)) for i in two]
+    assert len({flow.root(int(i)) for i in one}) == 6
+
+
+def test_carriers_are_cut_with_their_channels(network):
+    from networks import Carriers
+
+    flow = follow_channels(network(Carriers).trace)
+    found = {(s.tensor, s.dim): len(s.ids) for s in flow.slices}
+    assert found == {
+        ("prelu.weight", 0): 10,
+        ("scale", 0): 12,
+        **{(f"bn2.{n}", 0): 14 for n in ("weight", "bias", "running_mean", "running_var")},
+    }

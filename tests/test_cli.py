@@ -1,0 +1,344 @@
+"""The command line: what it passes on, what it prints, and how it ends."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+import ldrf
+from ldrf.cli import main
+from ldrf.cli import train as train_command
+from ldrf.config import PruneConfig
+from ldrf.data.cifar10 import LabelledImages
+from ldrf.errors import LdrfError, LdrfWarning
+
+NET = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+
+def data(split):
+    generator = torch.Generator().manual_seed(len(split))
+    for _ in range(4):
+        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch) -> str:
+    """A file with a small network and data, named relative to the working folder."""
+    (tmp_path / "plugin.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return "plugin.py"
+
+
+@dataclass
+class FakeResult:
+    model: nn.Module
+    macs = (300, 100)
+    parameters = (60, 20)
+
+    def as_dict(self):
+        return {"speedup": 3.0, "widths": {"0": 4}}
+
+    def __str__(self):
+        return "the result's own table"
+
+
+class FakeCore:
+    """Stands in for the library, and notes how it was called."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.pruned: list[dict] = []
+        self.saved: list[dict] = []
+        monkeypatch.setattr(ldrf, "prune", self.prune)
+        monkeypatch.setattr(ldrf, "save", self.save)
+        monkeypatch.setattr("ldrf.cli.prune.latency_ratio", lambda *_: {"dense": 2.0, "slim": 1.0})
+
+    def prune(self, model, batches, **named):
+        print("chatter on stdout")
+        self.pruned.append({"images": sum(len(images) for images, _ in batches), **named})
+        return FakeResult(model)
+
+    def save(self, result, folder, **named):
+        self.saved.append({"folder": folder, **named})
+
+
+@pytest.fixture
+def core(monkeypatch) -> FakeCore:
+    return FakeCore(monkeypatch)
+
+
+def prune_args(plugin: str, *more: str) -> list[str]:
+    return ["prune", f"{plugin}:net", "--data", f"{plugin}:data", "--out", "out", *more]
+
+
+# How it ends
+
+
+@pytest.mark.parametrize("command", ["demo", "analyze", "prune", "evaluate", "train"])
+def test_every_command_has_an_example_in_its_help(command, capsys):
+    assert main([command, "--help"]) == 0
+    assert f"For example: ldrf {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["evaluate"], ["evaluate", "vgg9", "--data", "sample", "--bogus"]])
+def test_a_wrong_command_line_ends_in_2(argv, capsys):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and captured.err
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ([], "exactly one of --speedup, --params, --widths and --keep"),
+        (["--speedup", "2", "--params", "2"], "exactly one of"),
+        (["--widths", "0=x"], "--widths takes NAME=INT, such as features.3=40. Got '0=x' instead"),
+        (["--widths", "40"], "Got '40' instead"),
+        (["--keep", "=0.5"], "--keep takes NAME=FLOAT"),
+    ],
+)
+def test_a_wrong_target_ends_in_2(plugin, core, more, words, capsys):
+    assert main(prune_args(plugin, *more)) == 2
+    assert words in capsys.readouterr().err
+    assert not core.pruned
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["evaluate", "vgg99", "--data", "sample"], "Unknown model 'vgg99': expected vgg9, resnet20"),
+        (["evaluate", "plugin.py:net", "--data", "nowhere"], "Unknown data 'nowhere': expected 'sample'"),
+        (["evaluate", "plugin.py:net", "--data", "sample"], "The model can't take a batch of shape [64, 3, 32, 32]"),
+        (["evaluate", "plugin.py:net", "--data", "plugin.py:data", "--images", "0"], "must be at least 1"),
+        (["train", "vgg9", "--data", "imagefolder:x", "--out", "out"], "Expected CIFAR-10"),
+        (["train", "vgg9", "--data", "cifar10:x", "--out", "out"], "No CIFAR-10 train set in 'x'"),
+    ],
+)
+def test_an_error_is_one_line_and_ends_in_1(plugin, argv, words, capsys):
+    assert main(argv) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("error: ") and captured.err.count("\n") == 1
+    assert words in captured.err
+
+
+def test_a_recipe_that_makes_no_sense_ends_in_an_error(capsys):
+    assert main(["train", "vgg9", "--data", "sample", "--out", "out", "--epochs", "0"]) in (1, 2)
+    assert "must be positive" in capsys.readouterr().err
+
+
+def test_an_error_of_the_library_ends_in_1(plugin, core, monkeypatch, capsys):
+    def fail(*_, **__):
+        raise LdrfError("No such layer.")
+
+    monkeypatch.setattr(ldrf, "prune", fail)
+    assert main(prune_args(plugin, "--speedup", "2")) == 1
+    assert capsys.readouterr().err == "error: No such layer.\n"
+
+
+def test_ctrl_c_ends_in_130_and_writes_nothing(plugin, core, monkeypatch, capsys):
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ldrf, "prune", interrupt)
+    assert main(prune_args(plugin, "--speedup", "2")) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+    assert not core.saved and not Path("out").exists()
+
+
+def test_a_bug_is_not_hidden(plugin, core, monkeypatch):
+    def fail(*_, **__):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(ldrf, "prune", fail)
+    with pytest.raises(ZeroDivisionError):
+        main(prune_args(plugin, "--speedup", "2"))
+
+
+@pytest.mark.filterwarnings("default::ldrf.errors.LdrfWarning")
+def test_a_warning_is_one_line(plugin, core, monkeypatch, capsys):
+    import warnings
+
+    def warn(model, batches, **_):
+        warnings.warn("few rows", LdrfWarning, stacklevel=1)
+        return FakeResult(model)
+
+    monkeypatch.setattr(ldrf, "prune", warn)
+    assert main(prune_args(plugin, "--speedup", "2")) == 0
+    assert capsys.readouterr().err == "warning: few rows\n"
+
+
+def test_python_m_ldrf_is_the_same_command():
+    done = subprocess.run([sys.executable, "-m", "ldrf", "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "demo" in done.stderr and done.stdout == ""
+
+
+# prune and demo
+
+
+def test_prune_passes_target_config_and_images_on(plugin, core, capsys):
+    more = ["--widths", "0=4", "2=5", "--ignore", "5", "--images", "40", "--steps", "7", "--selection", "apoz"]
+    assert main(prune_args(plugin, *more, "--seed", "3")) == 0
+    call = core.pruned[0]
+    assert call["widths"] == {"0": 4, "2": 5} and call["ignore"] == ("5",) and call["images"] == 40
+    assert call["config"] == PruneConfig(steps=7, selection="apoz", seed=3)
+    assert not {"speedup", "params", "keep"} & call.keys()
+    out = capsys.readouterr().out
+    assert "the result's own table" in out and "top-1, 64 images" in out and "3.00x less" in out
+
+
+def test_prune_keeps_metrics_and_where_the_model_came_from(plugin, core):
+    assert main(prune_args(plugin, "--keep", "0=0.5")) == 0
+    assert core.pruned[0]["keep"] == {"0": 0.5}
+    saved = core.saved[0]
+    assert saved["folder"] == Path("out")
+    assert saved["source"] == {"model": "plugin.py:net", "weights": None}
+    metrics = saved["metrics"]
+    assert metrics["macs"] == {"dense": 300, "slim": 100} and metrics["parameters"] == {"dense": 60, "slim": 20}
+    assert metrics["latency_ms"] == {"dense": 2.0, "slim": 1.0}
+    assert metrics["accuracy"]["images"] == 64 and metrics["accuracy"]["dense"] == metrics["accuracy"]["slim"]
+
+
+def test_prune_prints_one_json_object_and_nothing_else(plugin, core, capsys):
+    assert main(prune_args(plugin, "--speedup", "2", "--json")) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert found["speedup"] == 3.0 and found["metrics"]["macs"]["slim"] == 100
+    assert "chatter" in captured.err
+
+
+def test_prune_without_test_images_does_not_evaluate(plugin, core):
+    assert main(prune_args(plugin, "--speedup", "2", "--test-images", "0")) == 0
+    assert "accuracy" not in core.saved[0]["metrics"]
+
+
+def test_prune_refuses_a_full_folder_before_the_work(plugin, core, capsys):
+    Path("out").mkdir()
+    assert main(prune_args(plugin, "--speedup", "2")) == 0  # empty: fine
+    Path("out/ldrf.json").write_text("{}")
+    assert main(prune_args(plugin, "--speedup", "2")) == 1
+    assert "add --force to replace it" in capsys.readouterr().err
+    assert main(prune_args(plugin, "--speedup", "2", "--force")) == 0
+    assert len(core.pruned) == 2
+
+
+def test_force_does_not_replace_what_is_no_result(plugin, core, capsys):
+    Path("out").mkdir()
+    Path("out/thesis.tex").write_text("years of work")
+    assert main(prune_args(plugin, "--speedup", "2", "--force")) == 1
+    assert "holds no earlier result" in capsys.readouterr().err
+    Path("file").touch()
+    assert main(["prune", "plugin.py:net", "--data", "sample", "--speedup", "2", "--out", "file"]) == 1
+    assert "is a file" in capsys.readouterr().err
+    assert not core.pruned
+
+
+def test_demo_prunes_the_bundled_network_on_the_sample(core, tmp_path, monkeypatch):
+    class Tiny(nn.Sequential):
+        def __init__(self) -> None:
+            super().__init__(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 10))
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("ldrf.cli.models.pretrained_vgg9", Tiny)
+    assert main(["demo"]) == 0
+    assert core.pruned[0]["speedup"] == 3.0 and core.pruned[0]["images"] == 2000
+    assert core.saved[0]["folder"] == Path("runs/demo") and core.saved[0]["source"]["model"] == "vgg9"
+    assert core.saved[0]["metrics"]["accuracy"]["images"] == 2000
+
+
+def test_the_whole_way_from_a_file_to_a_slim_network(plugin, capsys):
+    assert main(prune_args(plugin, "--speedup", "1.5", "--steps", "5", "--json")) == 0
+    found = json.loads(capsys.readouterr().out)
+    record = json.loads(Path("out/ldrf.json").read_text())
+    assert found["speedup"] >= 1.5 and record["speedup"] == found["speedup"]
+    assert record["metrics"] == found["metrics"] and record["source"]["model"] == "plugin.py:net"
+    assert {"accuracy", "macs", "parameters", "latency_ms"} <= record["metrics"].keys()
+    assert {"widths", "config", "seed", "versions"} <= record.keys()
+
+    slim = ["out", "--architecture", "plugin.py:net", "--data", "plugin.py:data", "--json"]
+    assert main(["evaluate", *slim]) == 0
+    evaluated = json.loads(capsys.readouterr().out)
+    assert evaluated["macs"] == record["metrics"]["macs"]["slim"]
+    assert evaluated["top1"] == record["metrics"]["accuracy"]["slim"]
+    assert main(["analyze", *slim]) == 0
+    assert json.loads(capsys.readouterr().out)["layers"][0]["width"] == found["widths"]["0"]
+
+
+def test_a_slim_network_can_be_pruned_again(plugin, capsys):
+    assert main(prune_args(plugin, "--widths", "0=6", "--solver", "closed-form")) == 0
+    argv = ["prune", "out", "--architecture", "plugin.py:net", "--data", "plugin.py:data", "--out", "again"]
+    assert main([*argv, "--widths", "2=5", "--solver", "closed-form"]) == 0
+    capsys.readouterr()
+    assert main(["evaluate", "again", *argv[2:6], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["macs"] == 36 * 6 * 27 + 16 * 5 * 54 + 80 * 4
+
+
+# evaluate, analyze, train
+
+
+def test_evaluate_prints_accuracy_and_cost(plugin, capsys):
+    argv = ["evaluate", "plugin.py:net", "--data", "plugin.py:data"]
+    assert main([*argv, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    conv = 36 * 8 * 27 + 16 * 8 * 72 + 128 * 4
+    assert found["macs"] == conv and found["images"] == 64 and found["top5"] == 100.0
+    assert found["parameters"] == 8 * 27 + 8 + 8 * 72 + 8 + 128 * 4 + 4
+    assert main([*argv, "--images", "20"]) == 0
+    out = capsys.readouterr().out
+    assert "top-1" in out and f"{conv:,}" in out
+
+
+def test_analyze_passes_energy_and_images_on(plugin, monkeypatch, capsys):
+    calls = []
+
+    class Analysis:
+        def as_dict(self):
+            return {"ranks": {"0": 3}}
+
+        def __str__(self):
+            return "a table of ranks"
+
+    def analyze(model, batches, energy):
+        calls.append((sum(len(x) for x, _ in batches), energy))
+        return Analysis()
+
+    monkeypatch.setattr(ldrf, "analyze", analyze)
+    argv = ["analyze", "plugin.py:net", "--data", "plugin.py:data", "--images", "20"]
+    assert main([*argv, "--energy", "0.5", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ranks": {"0": 3}}
+    assert main(argv) == 0
+    assert capsys.readouterr().out == "a table of ranks\n"
+    assert calls == [(20, 0.5), (20, 0.65)]
+
+
+def test_train_resumes_and_keeps_half_precision_weights(tmp_path, monkeypatch, capsys):
+    def images(name, split):
+        assert name == "cifar10:folder"
+        generator = torch.Generator().manual_seed(len(split))
+        pixels = torch.randint(0, 256, (20, 3, 32, 32), generator=generator, dtype=torch.uint8)
+        return LabelledImages(pixels, torch.arange(20) % 10)
+
+    monkeypatch.setattr(train_command, "open_cifar10", images)
+    argv = ["train", "resnet20", "--data", "cifar10:folder", "--out", str(tmp_path), "--epochs", "1", "--batch", "10"]
+    assert main([*argv, "--json"]) == 0
+    captured = capsys.readouterr()
+    found = json.loads(captured.out)
+    assert "epoch 1/1" in captured.err and found["recipe"]["epochs"] == 1
+    kept = load_file(found["weights"])
+    assert kept["conv1.weight"].dtype == torch.float16
+    assert main(argv) == 0  # nothing left to do
+    captured = capsys.readouterr()
+    assert "epoch 1/1" not in captured.out and "top-1" in captured.out
+    assert main([*argv[:-3], "2", "--batch", "10"]) == 1
+    assert "use the same settings to resume" in capsys.readouterr().err

@@ -1,0 +1,75 @@
+"""The cost model against a count on the model that was actually cut."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+
+import copy
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from networks import CASES, Case, Chain, Mlp, images, make
+from torch import nn
+
+from ldrf.cost import count_macs, count_parameters, latency_ratio, mac_model, parameter_model
+from ldrf.inputs import Inputs
+from ldrf.surgery import cut_plainly
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_cost_of_any_plan_is_the_count_of_the_cut_model(network, case: Case, data):
+    net = network(case.kind)
+    widths = {u.name: data.draw(st.integers(1, u.width), label=u.name) for u in net.units}
+    cut = copy.deepcopy(net.model)
+    for unit in net.units:
+        cut_plainly(cut, unit, torch.arange(unit.width)[-widths[unit.name] :])
+    macs = mac_model(net.trace, net.units, count_macs(net.model, net.example))
+    parameters = parameter_model(net.trace, net.units, count_parameters(net.model))
+    assert macs.at(widths) == pytest.approx(count_macs(cut, net.example), rel=1e-9)
+    assert parameters.at(widths) == pytest.approx(count_parameters(cut), rel=1e-9)
+    assert macs.at({}) == count_macs(net.model, net.example)
+
+
+@pytest.mark.parametrize("case", CASES[:4], ids=str)
+def test_saving_is_the_price_of_one_neuron(network, case: Case):
+    net = network(case.kind)
+    cost = mac_model(net.trace, net.units, count_macs(net.model, net.example))
+    widths = {u.name: max(2, u.width // 2) for u in net.units}
+    for name in widths:
+        fewer = {**widths, name: widths[name] - 1}
+        assert cost.saving(name, widths) == pytest.approx(cost.at(widths) - cost.at(fewer))
+        assert cost.saving(name, widths) > 0
+
+
+def test_macs_of_known_layers():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.Flatten(), nn.Linear(8 * 64, 5))
+    assert count_macs(model, Inputs((images(7),), {})) == 64 * 27 * 8 + 8 * 64 * 5
+    assert count_parameters(model) == 27 * 8 + 8 * 64 * 5 + 5
+
+
+def test_macs_do_not_depend_on_batch_mode_or_dtype():
+    model, x = make(Chain), images(9)
+    expected = count_macs(model, Inputs((x[:1],), {}))
+    assert count_macs(model.train(), Inputs((x,), {})) == expected
+    assert count_macs(model.half(), Inputs((x,), {})) == expected
+    assert model.training and model.conv1.weight.dtype is torch.float16
+
+
+def test_models_that_make_tensors_on_the_cpu_are_counted():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(4, 6)
+
+        def forward(self, x):
+            return self.fc(x * torch.arange(4.0))
+
+    assert count_macs(Scaled(), Inputs((torch.randn(3, 4),), {})) == 24
+
+
+@pytest.mark.slow
+def test_latency_is_measured_for_both():
+    found = latency_ratio(make(Mlp), make(Mlp), Inputs((images(4),), {}), seconds=0.1)
+    assert set(found) == {"dense", "slim"} and all(0 < ms < 1000 for ms in found.values())

@@ -1,0 +1,86 @@
+"""Batches of every shape a data loader gives become the arguments of one forward call."""
+
+from collections import OrderedDict, namedtuple
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from ldrf.errors import LdrfError
+from ldrf.inputs import chunked, read_inputs
+
+
+class One(nn.Module):
+    def forward(self, x, mask=None):
+        return x
+
+
+class Two(nn.Module):
+    def forward(self, image, vector):
+        return image
+
+
+class Any(nn.Module):
+    def forward(self, **given):
+        return given
+
+
+X, Y, LABEL = torch.randn(4, 3), torch.randn(4, 2), torch.arange(4)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch", "args", "kwargs"),
+    [
+        (One(), X, [X], {}),
+        (One(), (X, LABEL), [X], {}),
+        (One(), [X, LABEL], [X], {}),
+        (One(), namedtuple("Batch", "x y")(X, LABEL), [X], {}),
+        (Two(), (X, Y, LABEL), [X, Y], {}),
+        (Two(), {"vector": Y, "label": LABEL, "image": X}, [], {"vector": Y, "image": X}),
+        (One(), OrderedDict(x=X, label=LABEL), [], {"x": X}),
+        (Any(), {"a": X, "b": Y}, [], {"a": X, "b": Y}),
+    ],
+)
+def test_what_the_model_takes_is_picked_and_labels_are_left(model, batch, args, kwargs):
+    found = read_inputs(model, batch)
+    assert all(a is b for a, b in zip(found.args, args, strict=True))
+    assert list(found.kwargs) == list(kwargs) and all(found.kwargs[k] is v for k, v in kwargs.items())
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        ("images", "must be a tensor, a tuple or a dict. Got str"),
+        (3, "Got int"),
+        ({"label": LABEL}, "at least one tensor the model takes"),
+        ([], "at least one tensor"),
+        (X[:0], "non-zero number of rows"),
+        (torch.tensor(1.0), "non-zero number of rows"),
+    ],
+)
+def test_a_batch_without_anything_to_run_is_refused(batch, text):
+    with pytest.raises(LdrfError, match=text):
+        read_inputs(One(), batch)
+
+
+def test_tensors_of_one_batch_have_the_same_rows():
+    with pytest.raises(LdrfError, match=r"same, non-zero number of rows. Got \[2, 4\]"):
+        read_inputs(Two(), (X, Y[:2]))
+
+
+@given(rows=st.lists(st.integers(1, 9), min_size=1, max_size=4), size=st.integers(1, 5))
+def test_chunks_are_the_batches_in_order(rows, size):
+    batches = [(torch.randn(n, 2).double(), torch.arange(n)) for n in rows]
+    chunks = list(chunked(Two(), iter(batches), size))
+    assert all(1 <= c.rows <= size for c in chunks)
+    assert all(c.args[0].dtype is torch.float32 and c.args[1].dtype is torch.int64 for c in chunks)
+    assert torch.equal(torch.cat([c.args[0] for c in chunks]), torch.cat([b[0] for b in batches]).float())
+    assert torch.equal(torch.cat([c.args[1] for c in chunks]), torch.cat([b[1] for b in batches]))
+
+
+def test_one_tensor_is_one_batch_and_a_number_is_none():
+    assert [c.rows for c in chunked(One(), X, 3)] == [3, 1]
+    with pytest.raises(LdrfError, match="must be an iterable. Got int"):
+        list(chunked(One(), 3, 4))  # pyright: ignore

@@ -1,0 +1,132 @@
+"""Rows and their sums against convolutions and torch.linalg.lstsq."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ldrf.rows import Moments, damped_factor, input_rows, least_squares, output_rows, sample_positions
+from ldrf.tracing import Layer
+
+
+def layer_of(weight, kernel=(), stride=(), padding=(), dilation=(), positions=1) -> Layer:
+    return Layer(
+        name="it",
+        node="it",
+        weight="it.weight",
+        bias=None,
+        norm=None,
+        kernel=tuple(kernel),
+        stride=tuple(stride),
+        padding=tuple(padding),
+        dilation=tuple(dilation),
+        groups=1,
+        inputs=weight.shape[1],
+        outputs=weight.shape[0],
+        positions=positions,
+    )
+
+
+@given(data=st.data(), dims=st.integers(1, 3), channels=st.integers(1, 3), seed=st.integers(0, 999))
+def test_rows_times_matrix_is_the_convolution(data, dims, channels, seed):
+    torch.manual_seed(seed)
+    draw = lambda low, high: tuple(data.draw(st.integers(low, high)) for _ in range(dims))  # noqa: E731
+    kernel, stride, padding, dilation = draw(1, 3), draw(1, 3), draw(0, 2), draw(1, 2)
+    extents = [d * (k - 1) + 1 + data.draw(st.integers(0, 3)) for k, d in zip(kernel, dilation, strict=True)]
+    x, weight = torch.randn(2, channels, *extents), torch.randn(4, channels, *kernel)
+    y = (F.conv1d, F.conv2d, F.conv3d)[dims - 1](x, weight, None, stride, padding, dilation)
+    layer = layer_of(weight, kernel, stride, padding, dilation, math.prod(y.shape[2:]))
+    rows = input_rows(layer, x, None) @ weight.flatten(1).T
+    torch.testing.assert_close(rows, output_rows(layer, y, None), rtol=1e-4, atol=1e-4)
+    picked = torch.randperm(len(rows))[:3].sort().values
+    torch.testing.assert_close(input_rows(layer, x, picked) @ weight.flatten(1).T, rows[picked], rtol=1e-4, atol=1e-4)
+    assert torch.equal(output_rows(layer, y, picked), output_rows(layer, y, None)[picked])
+
+
+def test_patches_are_those_of_unfold():
+    x, weight = torch.randn(2, 3, 6, 7), torch.randn(4, 3, 3, 2)
+    layer = layer_of(weight, (3, 2), (2, 1), (1, 0), (1, 2))
+    expected = F.unfold(x, (3, 2), (1, 2), (1, 0), (2, 1)).transpose(1, 2).reshape(-1, 18)
+    assert torch.equal(input_rows(layer, x, None), expected)
+
+
+def test_rows_of_a_linear_layer_are_its_tokens():
+    x, weight = torch.randn(3, 5, 4), torch.randn(6, 4)
+    layer = layer_of(weight, positions=5)
+    torch.testing.assert_close(input_rows(layer, x, None) @ weight.T, output_rows(layer, F.linear(x, weight), None))
+    assert torch.equal(input_rows(layer, x, torch.tensor([7])), x[1, 2][None])
+
+
+def test_positions_are_sampled_without_repeats_and_repeatably():
+    layer = layer_of(torch.randn(1, 1), positions=50)
+    sample = lambda: sample_positions(layer, 10, 60, torch.Generator().manual_seed(3))  # noqa: E731
+    found = sample()
+    assert found is not None and len(found) == 60 == len(found.unique())
+    assert found.max() < 500 and found.min() >= 0
+    assert torch.equal(found, sample())
+    assert sample_positions(layer, 10, 500, torch.Generator()) is None
+
+
+def problem(rows, columns, outputs, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, columns, generator=generator)
+    t = (
+        x @ torch.randn(columns, outputs, generator=generator)
+        + 0.5 * torch.randn(rows, outputs, generator=generator)
+        + 1
+    )
+    moments = Moments.empty(columns, outputs)
+    for part in range(0, rows, 7):
+        moments.add(x[part : part + 7], t[part : part + 7])
+    return moments, torch.cat([x, torch.ones(rows, 1)], 1).double(), t.double()
+
+
+@given(columns=st.integers(1, 6), outputs=st.integers(1, 4), seed=st.integers(0, 99))
+def test_least_squares_is_lstsq(columns, outputs, seed):
+    moments, x, t = problem(60, columns, outputs, seed)
+    expected = torch.linalg.lstsq(x, t).solution
+    found = least_squares(moments, torch.zeros_like(expected), 1e-9)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert moments.error(found) == pytest.approx(float((t - x @ found).square().sum()), rel=1e-4)
+    assert moments.error(torch.randn_like(found)) > moments.error(found)
+
+
+def test_moments_are_the_dense_sums():
+    moments, x, t = problem(30, 4, 2)
+    torch.testing.assert_close(moments.gram, x.T @ x, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(moments.cross, x.T @ t, rtol=1e-5, atol=1e-5)
+    assert moments.rows == 30
+    assert moments.variance() == pytest.approx(float((t - t.mean(0)).square().sum()), rel=1e-5)
+    kept = torch.tensor([0, 2])
+    part = moments.columns(kept)
+    torch.testing.assert_close(part.gram, (x.T @ x)[[0, 2, 4]][:, [0, 2, 4]], rtol=1e-5, atol=1e-5)
+
+
+def test_damping_pulls_towards_the_start():
+    moments, x, t = problem(40, 5, 3)
+    start = torch.randn(6, 3, dtype=torch.float64)
+    free, held = least_squares(moments, start, 1e-9), least_squares(moments, start, 1e6)
+    torch.testing.assert_close(held, start, rtol=1e-3, atol=1e-3)
+    between = least_squares(moments, start, 1.0)
+    assert (free - start).norm() > (between - start).norm() > (held - start).norm()
+
+
+def test_fewer_rows_than_columns_keep_the_start_where_rows_say_nothing():
+    moments, x, t = problem(4, 9, 2)
+    start = torch.randn(10, 2, dtype=torch.float64)
+    found = least_squares(moments, start, 1e-3)
+    assert torch.isfinite(found).all()
+    assert moments.error(found) < 1e-2 * moments.error(start)
+    blind = torch.linalg.svd(x, full_matrices=True).Vh[4:]  # directions no row has
+    torch.testing.assert_close(blind @ found, blind @ start, rtol=1e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("matrix", [torch.zeros(3, 3), torch.ones(3, 3), -torch.eye(3)])
+def test_the_factor_of_a_matrix_that_is_not_definite_is_finite(matrix):
+    factor = damped_factor(matrix.double(), 1e-8)
+    assert torch.isfinite(factor).all() and (factor.diagonal() > 0).all()
