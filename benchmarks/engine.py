@@ -18,9 +18,9 @@ from torch import nn
 
 import ldrf
 from ldrf.accuracy import measure_accuracy
+from ldrf.allocator import keep_large_blocks
 from ldrf.cli.vision import import_vision
 from ldrf.data.sources import open_data
-from ldrf.training import keep_large_blocks
 from ldrf.zoo.cifar_resnet import resnet20
 from ldrf.zoo.pretrained import pretrained_vgg9
 
@@ -78,7 +78,7 @@ def cells(cifar10: str, shared: Path) -> dict[str, Callable[[], dict[str, Any]]]
     """Every cell by name; models and data are read only when a cell is run."""
     cifar, imagenet = f"cifar10:{cifar10}", f"imagefolder:{shared / 'data' / 'imagenet-mini'}"
     paper = {f"features.{key}": width for key, width in PAPER_5X.items()}
-    base, large = ldrf.PruneConfig(), ldrf.PruneConfig(chunk=16, steps=120)
+    base, large = ldrf.PruneConfig(steps=400), ldrf.PruneConfig(chunk=16, steps=120)
     small_net = shared / "weights" / "resnet20-cifar10.safetensors"
     large_net = shared / "weights" / "resnet50-v1-imagenet.safetensors"
     return {

@@ -3,24 +3,30 @@
 from ldrf._version import __version__
 from ldrf.checkpoint import load, save
 from ldrf.config import PruneConfig
+from ldrf.energy import EnergySearch, find_energy
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.pipeline import analyze, prune
 from ldrf.ranks import Analysis, LayerRank
 from ldrf.result import PruneResult, UnitReport
+from ldrf.single_layer import SingleLayer, prune_layer
 from ldrf.units import Skipped
 
 __all__ = [
     "Analysis",
+    "EnergySearch",
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
     "PruneConfig",
     "PruneResult",
+    "SingleLayer",
     "Skipped",
     "UnitReport",
     "__version__",
     "analyze",
+    "find_energy",
     "load",
     "prune",
+    "prune_layer",
     "save",
 ]

@@ -18,12 +18,16 @@ class PruneConfig:
     """How widths are chosen: by error curves, by the paper's ranks, or the same share everywhere."""
     solver: Solver = "joint"
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
-    steps: int = 400
+    steps: int = 250
     """Descent steps per unit."""
     rate: float = 0.02
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4
     """Pull towards the dense weights in least squares, relative to the mean diagonal of the Gram matrix."""
+    lambda_1: float = 1.0
+    """Weight of the reconstruction error in Eqn. 4, with the l1-mask solver."""
+    lambda_2: float | None = None
+    """Weight of the mask's l1 norm in Eqn. 4; by default it follows the width wanted."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

@@ -195,6 +195,8 @@ def labels_of(model: nn.Module, batch: Any) -> Tensor | None:
 @torch.no_grad()
 def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     calibration = network.calibration
+    if calibration.examples < 2:
+        raise LdrfError("Finding the energy needs at least two images, one to tune on and one to judge by. Got one.")
     outputs = tuple(_scores(dense, chunk) for chunk in calibration.chunks)
     classifies = all(o.ndim == 2 and o.shape[1] > 1 for o in outputs)
     if labels is not None and not (classifies and 0 <= int(labels.min()) <= int(labels.max()) < outputs[0].shape[1]):

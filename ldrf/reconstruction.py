@@ -57,7 +57,8 @@ def reconstruct(
     collect(problem)
     try:
         if config.solver == "l1-mask" and len(kept) < unit.width:
-            kept = mask_unit(problem, len(kept), config, config.seed)
+            lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
+            kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
         carriers = cut_carriers(trace, unit, walk.slim, kept)
         return _solve(replace(problem, kept=kept, carriers=carriers), config, config.seed)
     finally:

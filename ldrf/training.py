@@ -1,6 +1,5 @@
 """Train the zoo's CIFAR-10 networks by the paper's recipe, resumable after a kill."""
 
-import ctypes
 import os
 import time
 from collections.abc import Mapping
@@ -13,6 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from ldrf.allocator import keep_large_blocks
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
 
@@ -126,16 +126,6 @@ def evaluate(model: nn.Module, data: LabelledImages, batch: int = 500) -> float:
         hits += int((model(images).argmax(1) == part.labels).sum())
     model.train(mode)
     return 100 * hits / len(data)
-
-
-def keep_large_blocks() -> None:
-    """Tell glibc to reuse large blocks instead of returning them: a third more images a second on CPU."""
-    try:
-        libc = ctypes.CDLL("libc.so.6")
-        libc.mallopt(-4, 0)  # M_MMAP_MAX: no separate mapping a tensor
-        libc.mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: keep what was freed
-    except (OSError, AttributeError):
-        return
 
 
 def _keep(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe, epoch: int) -> None:

@@ -11,6 +11,7 @@ from ldrf.decomposition import decompose, decompose_with_data, matrix_of, normal
 from ldrf.errors import LdrfError
 from ldrf.recomposition import decomposed_copy
 from ldrf.rows import Moments
+from ldrf.tracing import read_tensor
 
 SHAPES = [(6, 3, 3, 3), (40, 3, 3, 3), (5, 8), (8, 5)]
 
@@ -151,18 +152,19 @@ def test_decomposed_copy_computes_the_truncated_layer(layer):
     whole, cut = decompose(layer.weight.detach(), bias), decompose(layer.weight.detach(), bias, 2)
     torch.testing.assert_close(decomposed_copy(model, {"0": whole})(x), model(x), atol=1e-5, rtol=1e-4)
     slim = decomposed_copy(model, {"0": cut})
-    assert model[0] is layer and slim[0][0].weight.shape[0] == 2 and slim[0][0].bias is None
+    first = slim.get_submodule("0.0")
+    assert model[0] is layer and read_tensor(slim, "0.0.weight").shape[0] == 2 and first.bias is None
     assert torch.equal(torch.get_rng_state(), after_x) and not torch.equal(state, after_x)
     truncated = decomposed_copy(model, {})
     with torch.no_grad():
-        truncated[0].weight.copy_(cut.recomposed()[0].T.reshape(layer.weight.shape))
+        read_tensor(truncated, "0.weight").copy_(cut.recomposed()[0].T.reshape(layer.weight.shape))
     torch.testing.assert_close(slim(x), truncated(x), atol=1e-5, rtol=1e-4)
 
 
 def test_decomposed_copy_refuses_what_has_no_cross_channel_rank():
     model = nn.Sequential(nn.Conv2d(4, 4, 3, groups=4))
     with pytest.raises(LdrfError, match="'0' is Conv2d"):
-        decomposed_copy(model, {"0": decompose(model[0].weight.detach(), None)})
+        decomposed_copy(model, {"0": decompose(read_tensor(model, "0.weight").detach(), None)})
 
 
 def test_a_conv_is_its_matrix_on_patches():

@@ -102,7 +102,8 @@ def test_tuning_helps_repeatably_and_leaves_the_model_alone(trained):
 def test_labels_are_found_and_left_out(trained):
     x, labels = _blobs(40, 3)
     for batch in ((x, labels), [x, labels.int()], {"x": x, "labels": labels}):
-        assert torch.equal(labels_of(trained, batch), labels)
+        found = labels_of(trained, batch)
+        assert found is not None and torch.equal(found, labels)
     for batch in (x, (x,), (x, labels.float()), (x, labels[:7]), (x, labels > 0), {"x": x, "label": 3}):
         assert labels_of(trained, batch) is None
     assert labels_of(nn.Bilinear(4, 4, 2), (torch.rand(3, 4), torch.arange(3))) is None  # the model takes both
@@ -110,6 +111,8 @@ def test_labels_are_found_and_left_out(trained):
     assert found.measure == "agreement"
     with pytest.raises(LdrfError, match="labelled=True"):
         find_energy(trained, [x], labelled=True)
+    with pytest.raises(LdrfError, match="at least two images"):
+        find_energy(trained, [x[:1]])
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ldrf.masks import Capped, Mask, Readers, learn_mask, mask_unit
 from ldrf.network import read_network
 from ldrf.problem import Problem, collect, cut_carriers
 from ldrf.store import ActivationStore
+from ldrf.tracing import read_tensor
 
 
 def _quadratic(n: int = 6) -> tuple[Tensor, Tensor]:
@@ -111,15 +112,14 @@ def test_bad_input_is_one_sentence(change, words):
 
 
 def _net(flat: bool) -> nn.Sequential:
-    """conv - norm - relu - pool - reader, four of whose eight neurons are copies and two of them dead."""
+    """conv - norm - relu - pool - reader, two of whose eight neurons are copies of others and two dead."""
     torch.manual_seed(0)
-    last = [nn.Flatten(), nn.Linear(8 * 9, 5)] if flat else [nn.Conv2d(8, 6, 3)]
-    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), *last).eval()
+    first = nn.Conv2d(3, 8, 3)
     with torch.no_grad():
-        model[0].weight[4:6] = 0.6 * model[0].weight[:2]
-        model[0].bias[4:6] = 0.6 * model[0].bias[:2]
-        model[0].weight[6:], model[0].bias[6:] = 0.0, -1.0
-    return model
+        first.weight[4:6], first.weight[6:] = 0.6 * first.weight[:2], 0.0
+        read_tensor(first, "bias").copy_(torch.tensor([0.0] * 6 + [-1.0] * 2))
+    last = [nn.Flatten(), nn.Linear(8 * 9, 5)] if flat else [nn.Conv2d(8, 6, 3)]
+    return nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), *last).eval()
 
 
 @pytest.mark.parametrize("flat", [False, True])

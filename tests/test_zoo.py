@@ -12,7 +12,7 @@ from ldrf.data.sample import load_sample
 from ldrf.errors import LdrfError
 from ldrf.training import evaluate
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
-from ldrf.zoo.pretrained import WEIGHTS, pretrained_vgg9
+from ldrf.zoo.pretrained import pretrained_vgg9
 from ldrf.zoo.vgg9 import VGG9
 
 SHARED = Path(os.environ.get("LDRF_SHARED", Path(__file__).parents[2] / "shared"))
@@ -43,7 +43,6 @@ def test_resnet20_takes_weights_trained_by_others():
     assert evaluate(model, load_sample()[1][:500]) > 88
 
 
-@pytest.mark.skipif(not WEIGHTS.is_file(), reason="the bundled VGG-9 weights are not built yet")
 def test_the_bundled_vgg9_is_trained():
     model = pretrained_vgg9()
     assert not model.training

@@ -6,6 +6,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 
+from ldrf.allocator import keep_large_blocks
 from ldrf.errors import LdrfError, LdrfWarning
 
 
@@ -18,6 +19,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(f"The command line needs {problem.name}: pip install 'ldrf[cli]'.", 1)
     try:
         command = read_command(argv)
+        keep_large_blocks()
         with _plain_warnings(), contextlib.redirect_stdout(sys.stderr if command.json else sys.stdout):
             report = command.run()
         show(report, command.json)

@@ -8,6 +8,7 @@ from tyro.conf import arg
 
 from ldrf.cli.output import Report
 from ldrf.cli.prune import Prune
+from ldrf.config import PruneConfig
 
 HELP = """Prune the bundled VGG-9 on bundled CIFAR-10 images, without labels or fine-tuning, and show what it cost.
 
@@ -27,4 +28,5 @@ class Demo:
 
     def run(self) -> Report:
         """Calibrate on 2,000 training images and evaluate on 2,000 test images."""
-        return Prune(model="vgg9", data="sample", out=self.out, speedup=self.speedup, force=True).run()
+        quick = PruneConfig(steps=100)  # a few minutes on two cores
+        return Prune(model="vgg9", data="sample", out=self.out, speedup=self.speedup, force=True, config=quick).run()
