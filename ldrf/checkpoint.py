@@ -61,7 +61,7 @@ def _check_place(folder: Path) -> None:
 
 
 def _swap(beside: Path, folder: Path) -> None:
-    """Put the new folder in place of the old one, which is deleted only afterwards."""
+    """Put the new folder in place of the old one, which is deleted only afterwards; files of others move along."""
     if not folder.exists():
         os.rename(beside, folder)
         return
@@ -69,6 +69,9 @@ def _swap(beside: Path, folder: Path) -> None:
     try:
         os.rename(folder, old / "was")
         os.rename(beside, folder)
+        for item in (old / "was").iterdir():
+            if item.name not in (WEIGHTS, RECORD):
+                os.rename(item, folder / item.name)
     except BaseException:
         if not folder.exists():
             os.rename(old / "was", folder)

@@ -1,11 +1,23 @@
 """Every setting of a run, with the default that measured best."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+from ldrf.errors import LdrfError
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
 Solver = Literal["joint", "closed-form", "none", "l1-mask"]
+
+BOUNDS = (
+    ("steps", 0, 1e9),
+    ("rate", 1e-9, 10.0),
+    ("damping", 0.0, 1e6),
+    ("energy", 1e-9, 1.0),
+    ("held_out", 0.01, 0.5),
+    ("chunk", 1, 1e9),
+    ("memory", 0, 2**62),
+)
 
 
 @dataclass(frozen=True)
@@ -38,3 +50,13 @@ class PruneConfig:
     """Bytes of activations kept in memory; the rest goes to a temporary folder."""
     seed: int = 0
     """Makes a run repeatable bit for bit on one machine."""
+
+    def __post_init__(self) -> None:
+        for name, kind in (("selection", Selection), ("allocation", Allocation), ("solver", Solver)):
+            value = getattr(self, name)
+            if value not in get_args(kind):
+                raise LdrfError(f"The '{name}' must be one of {', '.join(get_args(kind))}. Got {value!r} instead.")
+        for name, low, high in BOUNDS:
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise LdrfError(f"The '{name}' must lie from {low:g} to {high:g}. Got {value!r} instead.")

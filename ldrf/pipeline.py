@@ -20,7 +20,7 @@ from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.selection import select
 from ldrf.sensitivity import output_importance
 from ldrf.store import ActivationStore
-from ldrf.targets import Ignore, Target
+from ldrf.targets import Ignore, Target, exact_widths
 from ldrf.verification import verify
 
 
@@ -47,6 +47,7 @@ def prune(
     clock = Clock()
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
+    exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
 
     # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.

@@ -73,9 +73,11 @@ def plan_widths(
         total = count_parameters(network.model)
     cost = build(network.trace, network.units, total)
     floors = {name: min(rank, cost.full[name]) for name, rank in ranks.items()}
+    if config.allocation == "uniform":
+        floors = dict.fromkeys(floors, 1)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
-        return Plan(allocate_by_share(cost, ratio, dict.fromkeys(floors, 1)), {})
+        return Plan(allocate_by_share(cost, ratio, floors), {})
     if config.allocation == "paper":
         return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), {})
     curves = output_curves(network, surveys, removals, config)

@@ -226,3 +226,11 @@ def test_an_interrupt_between_the_two_renames_brings_the_old_result_back(result,
             ldrf.save(result, folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+
+def test_saving_again_keeps_what_else_lies_in_the_folder(result, tmp_path):
+    ldrf.save(result, tmp_path / "slim")
+    (tmp_path / "slim" / "notes.txt").write_text("mine")
+    ldrf.save(result, tmp_path / "slim")
+    assert (tmp_path / "slim" / "notes.txt").read_text() == "mine"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["slim"]

@@ -1,0 +1,40 @@
+"""Settings that make no sense are refused where they are made."""
+
+from typing import Any
+
+import pytest
+
+from ldrf import LdrfError, PruneConfig
+
+
+def made(**settings: Any) -> PruneConfig:
+    return PruneConfig(**settings)
+
+
+@pytest.mark.parametrize("name", ["selection", "allocation", "solver"])
+def test_an_unknown_choice_names_the_known_ones(name):
+    default = getattr(PruneConfig(), name)
+    with pytest.raises(LdrfError, match=f"The '{name}' must be one of .*{default}.* Got 'best' instead"):
+        made(**{name: "best"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("steps", -1),
+        ("rate", 0.0),
+        ("damping", -1e-3),
+        ("energy", 0.0),
+        ("energy", 1.5),
+        ("held_out", 0.9),
+        ("chunk", 0),
+    ],
+)
+def test_a_number_out_of_bounds_is_refused(name, value):
+    with pytest.raises(LdrfError, match=f"The '{name}' must lie from"):
+        made(**{name: value})
+
+
+def test_not_a_number_is_refused():
+    with pytest.raises(LdrfError, match="The 'energy' must lie from"):
+        PruneConfig(energy=float("nan"))
