@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import torch
 from tyro.conf import Positional, arg
 
-from ldrf.cli.models import ZOO
+from ldrf.cli.models import ZOO, load_weights
 from ldrf.cli.output import Report, facts
 from ldrf.data.sources import open_cifar10
 from ldrf.training import Recipe, evaluate, save_weights, train
@@ -27,6 +27,8 @@ class Train:
     """CIFAR-10 as cifar10:folder (official binary or Python form, or PNG strips)."""
     out: Annotated[Path, arg(metavar="FOLDER")]
     """Folder for last.pt after every epoch, log.txt, and at the end model.safetensors in half precision."""
+    weights: Annotated[str | None, arg(metavar="FILE")] = None
+    """Trained weights to go on from (safetensors or .pth), instead of random ones."""
     json: bool = False
     """Print one JSON object instead of the table."""
     recipe: Recipe = field(default_factory=Recipe)
@@ -35,7 +37,10 @@ class Train:
         """Train to the last epoch, resuming what is in the folder, and keep the weights."""
         images, test = (open_cifar10(self.data, split) for split in ("train", "test"))
         torch.manual_seed(self.recipe.seed)
-        model = train(ZOO[self.model](), images, test, self.out, self.recipe)
+        model = ZOO[self.model]()
+        if self.weights is not None:
+            load_weights(model, self.weights)
+        model = train(model, images, test, self.out, self.recipe)
         save_weights(model.state_dict(), self.out / "model.safetensors")
         top1 = evaluate(model, test)
         data = {"model": self.model, "top1": top1, "weights": str(self.out / "model.safetensors")}
