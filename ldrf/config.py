@@ -8,6 +8,7 @@ from ldrf.errors import LdrfError
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
 Solver = Literal["joint", "closed-form", "none", "l1-mask"]
+Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 
 BOUNDS = (
     ("steps", 0, 1e9),
@@ -30,6 +31,8 @@ class PruneConfig:
     """How widths are chosen: by error curves, by the paper's ranks, or the same share everywhere."""
     solver: Solver = "joint"
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
+    metric: Metric = "gradient"
+    """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
     steps: int = 250
     """Descent steps per unit."""
     rate: float = 0.02
@@ -52,7 +55,12 @@ class PruneConfig:
     """Makes a run repeatable bit for bit on one machine."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("selection", Selection), ("allocation", Allocation), ("solver", Solver)):
+        for name, kind in (
+            ("selection", Selection),
+            ("allocation", Allocation),
+            ("solver", Solver),
+            ("metric", Metric),
+        ):
             value = getattr(self, name)
             if value not in get_args(kind):
                 raise LdrfError(f"The '{name}' must be one of {', '.join(get_args(kind))}. Got {value!r} instead.")

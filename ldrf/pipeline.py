@@ -10,15 +10,15 @@ from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
 from ldrf.errors import LdrfError
+from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import EXAMPLES, plan_widths, removal_curves, unit_ranks
+from ldrf.planning import plan_widths, removal_curves, unit_ranks
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.reconstruction import commit_solution, reconstruct, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.selection import select
-from ldrf.sensitivity import output_importance
 from ldrf.store import ActivationStore
 from ldrf.targets import Ignore, Target, exact_widths
 from ldrf.verification import verify
@@ -55,7 +55,7 @@ def prune(
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
-    importance = output_importance(network, EXAMPLES)
+    metrics = unit_metrics(network, surveys, config)
     surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
     clock("plan")
 
@@ -72,7 +72,7 @@ def prune(
             if len(kept[unit.name]) == unit.width and not walk.diverged:
                 continue
             walk.advance(unit.start)
-            solved = reconstruct(walk, unit, kept[unit.name], importance, config)
+            solved = reconstruct(walk, unit, kept[unit.name], metrics, config)
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
             history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))

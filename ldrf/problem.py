@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from ldrf.calibration import Lockstep, Values, side_inputs
+from ldrf.metric import measured
 from ldrf.rows import output_rows
 from ldrf.tracing import Layer, Trace, Weights, run
 from ldrf.units import Consumer, Unit
@@ -25,7 +26,7 @@ class Problem:
     walk: Lockstep
     path: tuple[fx.Node, ...]
     carriers: Weights  # slim weights with the path's per-channel tensors cut to ``kept``
-    importance: tuple[Tensor, ...]  # per consumer: weight of each output in the loss [o]
+    metrics: tuple[Tensor, ...]  # per consumer: in which coordinates its outputs are compared, see ``metric.py``
 
     @property
     def columns(self) -> list[Tensor]:
@@ -83,21 +84,21 @@ def target(problem: Problem, chunk: int, i: int) -> Tensor:
 
 
 def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
-    """Squared distance of the consumers' outputs to their goals, summed over a chunk.
+    """Squared distance of the consumers' outputs to their goals in the unit's metric, summed over a chunk.
 
-    A share of it is taken behind the activation that follows, where what a ReLU hides no longer counts, and
-    every output is weighted by its importance to the network's own outputs.
+    Where outputs are compared one by one, a share of it is taken behind the activation that follows: what a ReLU
+    hides no longer counts there.
     """
     total = torch.zeros(())
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
         goal = problem.walk.store.get(("unit", chunk, "goal", i))
         value = y if consumer.other is None else y + problem.walk.store.get(("unit", chunk, "other", i))
-        weight = problem.importance[i].view(-1, *(1,) * len(consumer.layer.kernel))
-        hidden = BEHIND if consumer.activation else 0.0
-        total = total + (1 - hidden) * ((value - goal).square() * weight).sum()
-        if consumer.activation:
+        metric, dim = problem.metrics[i], consumer.layer.channel_dim
+        hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
+        total = total + (1 - hidden) * measured(value - goal, metric, dim).square().sum()
+        if hidden:
             gap = _activated(problem.trace, consumer, value) - _activated(problem.trace, consumer, goal)
-            total = total + hidden * (gap.square() * weight).sum()
+            total = total + hidden * measured(gap, metric, dim).square().sum()
     return total
 
 
@@ -129,11 +130,11 @@ def source(layer: Layer, trace: Trace) -> str:
 
 
 def goal_power(problem: Problem, chunk: int) -> float:
-    """Weighted spread of the goals of one chunk about their mean per output."""
+    """Spread of the goals of one chunk about their mean, in the unit's metric."""
     total = 0.0
     for i, consumer in enumerate(problem.unit.consumers):
         rows = output_rows(consumer.layer, target(problem, chunk, i), None)
-        total += float(((rows - rows.mean(0)).square().sum(0) * problem.importance[i]).sum())
+        total += float(measured(rows - rows.mean(0), problem.metrics[i], -1).square().sum())
     return total
 
 

@@ -45,15 +45,15 @@ class Reconstruction:
 
 
 def reconstruct(
-    walk: Lockstep, unit: Unit, kept: Tensor, importance: Mapping[str, Tensor], config: PruneConfig
+    walk: Lockstep, unit: Unit, kept: Tensor, metrics: Mapping[str, Tensor], config: PruneConfig
 ) -> Reconstruction:
     """Find the unit's R' and Q' on the calibration data of ``walk``, whose frontier stands at its producer.
 
-    ``importance`` gives, by node, how much each output of a consumer matters to the network's outputs.
+    ``metrics`` gives, by node, the coordinates in which a consumer's outputs are compared.
     """
     trace = walk.trace
-    path, weights = path_between(trace, unit), tuple(importance[c.goal] for c in unit.consumers)
-    problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
+    path, own = path_between(trace, unit), tuple(metrics[c.goal] for c in unit.consumers)
+    problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
     collect(problem)
     try:
         if config.solver == "l1-mask" and len(kept) < unit.width:

@@ -67,6 +67,11 @@ class Layer:
         return not self.kernel
 
     @property
+    def channel_dim(self) -> int:
+        """Where its outputs stand in what it gives."""
+        return -1 if self.is_linear else 1
+
+    @property
     def has_bias(self) -> bool:
         """Whether the layer can add a constant, by itself or through its norm."""
         return self.bias is not None or self.norm is not None
