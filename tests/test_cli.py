@@ -17,6 +17,7 @@ from ldrf.cli import train as train_command
 from ldrf.config import PruneConfig
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.zoo.cifar_resnet import resnet20
 
 NET = """
 import torch
@@ -320,6 +321,26 @@ def test_analyze_passes_energy_and_images_on(plugin, monkeypatch, capsys):
     assert main(argv) == 0
     assert capsys.readouterr().out == "a table of ranks\n"
     assert calls == [(20, 0.5), (20, 0.65)]
+
+
+def test_analyze_can_search_the_energy(plugin, capsys):
+    argv = ["analyze", "plugin.py:net", "--data", "plugin.py:data", "--search", "--json"]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["search"]["measure"] == "accuracy"
+    assert found["energy"] == found["search"]["energy"] == found["search"]["trials"][-1]["energy"]
+
+
+def test_training_goes_on_from_given_weights(tmp_path, monkeypatch, capsys):
+    pixels = torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    monkeypatch.setattr(train_command, "open_cifar10", lambda *_: LabelledImages(pixels, torch.arange(20) % 10))
+    torch.manual_seed(5)
+    start = {k: v + 0.5 if k == "linear.bias" else v for k, v in resnet20().state_dict().items()}
+    torch.save(start, tmp_path / "start.pth")
+    argv = ["train", "resnet20", "--data", "cifar10:folder", "--out", str(tmp_path / "run"), "--epochs", "1"]
+    assert main([*argv, "--rate", "1e-9", "--weights", str(tmp_path / "start.pth"), "--json"]) == 0
+    kept = load_file(json.loads(capsys.readouterr().out)["weights"])
+    torch.testing.assert_close(kept["linear.bias"], start["linear.bias"])
 
 
 def test_train_resumes_and_keeps_half_precision_weights(tmp_path, monkeypatch, capsys):
