@@ -9,6 +9,9 @@ Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "we
 Allocation = Literal["error", "paper", "uniform"]
 Solver = Literal["joint", "closed-form", "none", "l1-mask"]
 
+# Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
+OWN_SETTINGS = ("selection", "solver", "steps", "rate", "lambda_1", "lambda_2")
+
 BOUNDS = (
     ("steps", 0, 1e9),
     ("rate", 1e-9, 10.0),
@@ -26,8 +29,9 @@ class PruneConfig:
 
     selection: Selection = "second-order"
     """Which neurons stay (Tab. 2)."""
-    allocation: Allocation = "error"
-    """How widths are chosen: by error curves, by the paper's ranks, or the same share everywhere."""
+    allocation: Allocation | None = None
+    """How widths are chosen: by error curves (ldrf's default), by the paper's ranks, or the same share everywhere (the
+    default of the other methods)."""
     solver: Solver = "joint"
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
     steps: int = 250
@@ -54,7 +58,7 @@ class PruneConfig:
     def __post_init__(self) -> None:
         for name, kind in (("selection", Selection), ("allocation", Allocation), ("solver", Solver)):
             value = getattr(self, name)
-            if value not in get_args(kind):
+            if value not in get_args(kind) and not (name == "allocation" and value is None):
                 raise LdrfError(f"The '{name}' must be one of {', '.join(get_args(kind))}. Got {value!r} instead.")
         for name, low, high in BOUNDS:
             value = getattr(self, name)

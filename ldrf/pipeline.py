@@ -4,20 +4,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ldrf.baselines import find_method
 from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
 from ldrf.errors import LdrfError
+from ldrf.methods import Findings, take_labels
 from ldrf.network import check_prunable, read_network
 from ldrf.planning import EXAMPLES, plan_widths, removal_curves, unit_ranks
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
-from ldrf.reconstruction import commit_solution, reconstruct, refit_outputs
+from ldrf.reconstruction import commit_solution, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
-from ldrf.selection import select
 from ldrf.sensitivity import output_importance
 from ldrf.store import ActivationStore
 from ldrf.targets import Ignore, Target, exact_widths
@@ -33,6 +35,7 @@ def prune(
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
     ignore: Ignore = (),
+    method: str = "ldrf",
     config: PruneConfig | None = None,
     seed: int | None = None,
 ) -> PruneResult:
@@ -41,10 +44,13 @@ def prune(
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
     ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
+    ``method`` is the paper's own or one of :data:`ldrf.baselines.METHODS` to compare with.
     """
-    target = Target(speedup, params, widths, keep)
+    target, rule = Target(speedup, params, widths, keep), find_method(method)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
+    config = replace(config, allocation=config.allocation or rule.allocation)
     clock = Clock()
+    batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
@@ -53,10 +59,11 @@ def prune(
     # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
     ranks = unit_ranks(model, network.units, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
-    removals = removal_curves(network, target, surveys, config)
+    removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
     importance = output_importance(network, EXAMPLES)
     surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
+    step = rule.begin(Findings(network, surveys, removals, importance, labels), config)
     clock("plan")
 
     # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
@@ -65,18 +72,16 @@ def prune(
     with ActivationStore(config.memory) as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
         for unit in progress(network.units, "reconstruct"):
-            seen, order = surveys[unit.name], removals.get(unit.name)
-            kept[unit.name] = select(
-                config.selection, unit, plan.widths[unit.name], network.dense, seen, order, config.seed
-            )
-            if len(kept[unit.name]) == unit.width and not walk.diverged:
+            width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)
+            if width == unit.width and not (walk.diverged and rule.repairs_all):
                 continue
             walk.advance(unit.start)
-            solved = reconstruct(walk, unit, kept[unit.name], importance, config)
+            solved = step(walk, unit, width)
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
             history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
-        refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
+        if rule.repairs_all:
+            refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
@@ -98,6 +103,7 @@ def prune(
         config=config,
         seconds=clock.seconds,
         versions=versions(),
+        method=rule.name,
     )
 
 

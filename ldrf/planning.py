@@ -29,14 +29,14 @@ class Plan:
 
 
 def removal_curves(
-    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig
+    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig, picks: bool = True
 ) -> dict[str, Removal]:
-    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons."""
-    wanted = network.units
+    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons (``picks``)."""
+    picks = picks and config.selection == "second-order"
+    wanted = network.units if picks or config.allocation == "error" else ()
     if target.widths is not None or target.keep is not None:
         asked = exact_widths(target, network.units, network.skipped)
-        cut = config.selection == "second-order"
-        wanted = tuple(u for u in network.units if cut and asked[u.name] < u.width)
+        wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
     return {u.name: removal_curve(network, u, surveys[u.name], config) for u in progress(wanted, "error curves")}
 
 

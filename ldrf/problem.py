@@ -1,13 +1,15 @@
 """One unit's reconstruction as a problem: its data, the way from its neurons to its consumers, and its loss."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ldrf.calibration import Lockstep, Values, side_inputs
+from ldrf.calibration import Lockstep, Values, path_between, side_inputs
 from ldrf.rows import output_rows
 from ldrf.tracing import Layer, Trace, Weights, run
 from ldrf.units import Consumer, Unit
@@ -52,6 +54,25 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
             weight, bias = weights.layers[layer.node]
             layers[layer.node] = (weight[index], bias[index] if bias is not None else None)
     return weights.with_tensors(tensors).with_layers(layers)
+
+
+@contextmanager
+def open_problem(walk: Lockstep, unit: Unit, importance: Mapping[str, Tensor]) -> Iterator[Problem]:
+    """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
+    path, weights = path_between(walk.trace, unit), tuple(importance[c.goal] for c in unit.consumers)
+    problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
+    collect(problem)
+    try:
+        yield problem
+    finally:
+        for key in [k for k in walk.store if k[0] == "unit"]:
+            walk.store.drop(key)
+
+
+def narrowed(problem: Problem, kept: Tensor) -> Problem:
+    """The same problem with only the ``kept`` neurons."""
+    carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
+    return replace(problem, kept=kept, carriers=carriers)
 
 
 @torch.no_grad()

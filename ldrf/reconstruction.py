@@ -7,15 +7,26 @@ and what did best on held-out images is kept.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Lockstep, path_between, rows_wanted
+from ldrf.calibration import Lockstep, rows_wanted
 from ldrf.config import PruneConfig
 from ldrf.masks import mask_unit
-from ldrf.problem import Problem, collect, cut_carriers, goal_power, neurons, read, source, target, unit_loss
+from ldrf.problem import (
+    Problem,
+    cut_carriers,
+    goal_power,
+    narrowed,
+    neurons,
+    open_problem,
+    read,
+    source,
+    target,
+    unit_loss,
+)
 from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
 from ldrf.tracing import Layer
 from ldrf.units import Unit
@@ -51,42 +62,34 @@ def reconstruct(
 
     ``importance`` gives, by node, how much each output of a consumer matters to the network's outputs.
     """
-    trace = walk.trace
-    path, weights = path_between(trace, unit), tuple(importance[c.goal] for c in unit.consumers)
-    problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
-    collect(problem)
-    try:
+    with open_problem(walk, unit, importance) as problem:
         if config.solver == "l1-mask" and len(kept) < unit.width:
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
-        carriers = cut_carriers(trace, unit, walk.slim, kept)
-        return _solve(replace(problem, kept=kept, carriers=carriers), config, config.seed)
-    finally:
-        for key in [k for k in walk.store if k[0] == "unit"]:
-            walk.store.drop(key)
+        return _solve(narrowed(problem, kept), config, config.seed)
 
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
-    start = _cut(problem)
-    fit, judge = _moments(problem, start.weight, start.bias, seed)
-    errors: dict[str, float] = {"cut": _judged(problem, start)}
+    start = cut_solution(problem)
+    fit, judge = sampled_moments(problem, start.weight, start.bias, seed)
+    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
     found: dict[str, Solution] = {"cut": start}
     if config.solver != "none":
-        readers = _fit_readers(problem.unit, fit, judge, start.readers, config.damping)
+        readers = fit_readers(problem.unit, fit, judge, start.readers, config.damping)
         found["closed form"] = Solution(start.weight, start.bias, readers)
-        errors["closed form"] = _judged(problem, found["closed form"])
+        errors["closed form"] = held_out_error(problem, found["closed form"])
     if config.solver in ("joint", "l1-mask") and config.steps:
         descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
-        fit, judge = _moments(problem, descended.weight, descended.bias, seed)
-        found["descent"], errors["descent"] = descended, _judged(problem, descended)
-        readers = _fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
+        fit, judge = sampled_moments(problem, descended.weight, descended.bias, seed)
+        found["descent"], errors["descent"] = descended, held_out_error(problem, descended)
+        readers = fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
         found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
-        errors["descent, closed form"] = _judged(problem, found["descent, closed form"])
+        errors["descent, closed form"] = held_out_error(problem, found["descent, closed form"])
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
 
 
-def _cut(problem: Problem) -> Solution:
+def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
     weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
     bias = bias if bias is not None else weight.new_zeros(len(weight))
@@ -100,7 +103,7 @@ def _cut(problem: Problem) -> Solution:
 
 
 @torch.no_grad()
-def _moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
+def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
     unit, calibration = problem.unit, problem.walk.calibration
     empty = lambda: [  # noqa: E731
@@ -122,7 +125,7 @@ def _moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple
 
 
 @torch.no_grad()
-def _judged(problem: Problem, solution: Solution) -> float:
+def held_out_error(problem: Problem, solution: Solution) -> float:
     """Held-out loss of a solution, relative to the power of its goals."""
     unit, calibration = problem.unit, problem.walk.calibration
     loss = power = 0.0
@@ -137,7 +140,7 @@ def _judged(problem: Problem, solution: Solution) -> float:
     return loss / (power + 1e-30)
 
 
-def _fit_readers(
+def fit_readers(
     unit: Unit, fit: list[Moments], judge: list[Moments], start: tuple[Tensor, ...], damping: float
 ) -> tuple[Tensor, ...]:
     """Least squares for each consumer, with the damping (of three) that held-out rows like best."""

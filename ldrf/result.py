@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ldrf._version import __version__
-from ldrf.config import PruneConfig
+from ldrf.config import OWN_SETTINGS, PruneConfig
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
 from ldrf.units import Skipped, Unit
@@ -51,6 +51,7 @@ class PruneResult:
     config: PruneConfig
     seconds: dict[str, float]
     versions: dict[str, str]
+    method: str = "ldrf"
 
     @property
     def seed(self) -> int:
@@ -70,7 +71,7 @@ class PruneResult:
             for h in self.history
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
-        lines = [table(heads, rows), "", self.headline()]
+        lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
         if self.skipped:
             lines += ["", f"{len(self.skipped)} layers keep their width:"]
             lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
@@ -84,8 +85,10 @@ class PruneResult:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the tensors, ready for JSON."""
+        """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""
+        unread = () if self.method == "ldrf" else OWN_SETTINGS
         return {
+            "method": self.method,
             "speedup": self.speedup,
             "widths": self.widths,
             "full_widths": self.full_widths,
@@ -94,7 +97,7 @@ class PruneResult:
             "history": [asdict(h) for h in self.history],
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
-            "config": asdict(self.config),
+            "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,
             "seconds": self.seconds,

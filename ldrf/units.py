@@ -121,7 +121,7 @@ def _unit(trace: Trace, flow: Flow, layer: Layer, ids: np.ndarray, order: dict[s
         if (channels < 0).all():
             continue
         other, summed = _residual(trace, reader)
-        activation = _activation(trace, summed or reader.result)
+        activation = activation_behind(trace, summed or reader.result)
         consumers.append(Consumer(reader, channels, other, summed, activation))
         end = max(end, order[summed or reader.result])
     slices = [Slice(s.tensor, s.dim, local(s.ids)) for s in flow.slices]
@@ -145,7 +145,7 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
     return others[0].name, users[0].name  # pyright: ignore
 
 
-def _activation(trace: Trace, name: str) -> str | None:
+def activation_behind(trace: Trace, name: str) -> str | None:
     """The activation that alone reads the value ``name``, if there is one."""
     users = list(next(n for n in trace.nodes if n.name == name).users)
     if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:

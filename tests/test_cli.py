@@ -198,6 +198,20 @@ def test_prune_passes_target_config_and_images_on(plugin, core, capsys):
     assert "the result's own table" in out and "top-1, 64 images" in out and "3.00x less" in out
 
 
+def test_prune_passes_the_method_on(plugin, core, capsys):
+    assert main(prune_args(plugin, "--speedup", "2")) == 0
+    assert main(prune_args(plugin, "--speedup", "2", "--method", "he2017")) == 0
+    assert [call["method"] for call in core.pruned] == ["ldrf", "he2017"]
+    assert main(prune_args(plugin, "--speedup", "2", "--method", "he2018")) == 2
+    assert "thinet" in capsys.readouterr().err
+
+
+def test_a_rival_that_needs_labels_takes_them_from_the_data(plugin, capsys):
+    assert main(prune_args(plugin, "--widths", "0=4", "--method", "molchanov2017", "--test-images", "0")) == 0
+    assert "method: molchanov2017" in capsys.readouterr().out
+    assert json.loads(Path("out/ldrf.json").read_text())["method"] == "molchanov2017"
+
+
 def test_prune_keeps_metrics_and_where_the_model_came_from(plugin, core):
     assert main(prune_args(plugin, "--keep", "0=0.5")) == 0
     assert core.pruned[0]["keep"] == {"0": 0.5}

@@ -10,6 +10,7 @@ from tyro.conf import Positional, arg
 
 import ldrf
 from ldrf.accuracy import Accuracy, measure_accuracy
+from ldrf.baselines import MethodName
 from ldrf.cli.models import open_model
 from ldrf.cli.output import Report, UsageError, comparison
 from ldrf.config import PruneConfig
@@ -44,6 +45,8 @@ class Prune:
     """Target: neurons to keep by layer."""
     keep: Annotated[tuple[str, ...], arg(metavar="NAME=SHARE")] = ()
     """Target: share of the neurons to keep by layer."""
+    method: MethodName = "ldrf"
+    """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
     """Layers to leave alone, by name or glob."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
@@ -51,7 +54,7 @@ class Prune:
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: int = 2048
-    """Images to calibrate on, of the data's training images; labels are not used."""
+    """Images to calibrate on, of the data's training images; only molchanov2017 uses their labels."""
     test_images: Annotated[int | None, arg(metavar="INT")] = None
     """Labelled test images to compare dense and slim on: all by default, 0 for none."""
     force: bool = False
@@ -67,7 +70,7 @@ class Prune:
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images, self.config.seed)
         test = self._test_batches()
-        result = ldrf.prune(named.model, batches, **target, ignore=self.ignore, config=self.config)
+        result = ldrf.prune(named.model, batches, **target, ignore=self.ignore, method=self.method, config=self.config)
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
         metrics: dict[str, Any] = {
             "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),
