@@ -106,7 +106,7 @@ def test_tuning_starts_from_the_slim_network_and_learns(subject, shelf):
     found = outcome(Cell("tuned", "tune", settings, SLIM), subject, shelf)
     assert [step for step, _, _ in found["curve"]][-1] == 10 and found["watched"] == 30
     assert found["macs"] == conv_macs(5) and found["recipe"]["rate"] == 0.01
-    assert found["curve"][-1][1] < found["curve"][0][1]
+    assert found["curve"][-1][1] < found["curve"][0][1] and 0 <= found["start"] <= 100
     dense = outcome(Cell("tuned", "tune", settings, DENSE), subject, shelf)
     assert dense["macs"] == conv_macs(8)
 

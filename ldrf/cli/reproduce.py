@@ -15,7 +15,7 @@ from ldrf.reproduce.measure import measure
 from ldrf.reproduce.page import write_page
 from ldrf.reproduce.recipe import Recipe, Scale
 from ldrf.reproduce.recipes import RECIPES
-from ldrf.reproduce.results import gather, write
+from ldrf.reproduce.results import Results, write
 from ldrf.reproduce.subject import Subject
 
 HELP = """Make the paper's tables and figures again, next to its own numbers and to other methods.
@@ -71,7 +71,8 @@ class Reproduce:
             recipe.cells(scale), shelf, lambda cell: measure(cell, subject, shelf), self.cells, self.minutes
         )
         out = self.out or Path("runs/quick" if self.quick else ".")
-        results = gather(recipe, found, scale, self._command(), _public(model), _public(data), self.quick)
+        named = self._command(), _public(model), _public(data), self.quick, scale
+        results = Results(recipe.name, *named, found.done, found.left, found.refused)
         written = [write(results, out / "results"), *write_page(out / "results", out / "docs")]
         told = [f"{len(found.done)} of {len(recipe.cells(scale))} cells done."]
         told += [f"Left: {', '.join(found.left)}."] if found.left else []

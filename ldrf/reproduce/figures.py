@@ -29,11 +29,12 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 5,
 }
 GAP = 2  # pixels between feature maps
+CROWDED = 6  # lines beyond which the legend stands beside the chart
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line or one kind of bar; a dashed line is fainter in meaning, a series without line only has markers."""
+    """One line or one kind of bar; with an empty ``line`` only its markers are drawn."""
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -52,6 +53,7 @@ class LineChart:
     y: str
     series: tuple[Series, ...]
     ticks: tuple[float, ...] = ()
+    from_zero: bool = False
 
 
 @dataclass(frozen=True)
@@ -103,18 +105,28 @@ def draw(figure: Figure, path: Path) -> None:
 def _size(figure: Figure) -> tuple[float, float]:
     if isinstance(figure, MapSheet):
         return 7.2, 3.6
-    crowded = len(figure.series) > 5
+    crowded = len(figure.series) > CROWDED
     return (7.2 if crowded else 5.6), (3.9 if crowded else 3.3)
 
 
 def _draw_lines(axes: "Axes", figure: LineChart) -> None:
     for series in figure.series:
         xs, ys = zip(*series.points, strict=True)
-        axes.plot(xs, ys, series.line, marker=series.marker, color=series.colour, label=series.label)
+        style = {"linestyle": series.line or "none", "marker": series.marker, "color": series.colour}
+        axes.plot(xs, ys, label=series.label, **style)
     if figure.ticks:
         axes.set_xticks(figure.ticks, [f"{tick:g}" for tick in figure.ticks])
+    if figure.from_zero:
+        axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0] if _lowest(figure) < 0 else 0.0))
     axes.set(xlabel=figure.x, ylabel=figure.y)
-    _legend(axes, len(figure.series))
+    if len(figure.series) > CROWDED:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
+    else:
+        axes.legend()
+
+
+def _lowest(figure: LineChart) -> float:
+    return min(value for series in figure.series for _, value in series.points)
 
 
 def _draw_bars(axes: "Axes", figure: BarChart) -> None:
@@ -126,15 +138,7 @@ def _draw_bars(axes: "Axes", figure: BarChart) -> None:
         axes.bar_label(bars, fmt="%.2f", padding=2, fontsize=7)
     axes.set_xticks(range(len(figure.groups)), figure.groups)
     axes.set_ylabel(figure.y)
-    axes.margins(y=0.12)
-    _legend(axes, len(figure.series))
-
-
-def _legend(axes: "Axes", count: int) -> None:
-    if count > 5:
-        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5))
-    elif count:
-        axes.legend()
+    axes.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(figure.series), borderaxespad=0.2)
 
 
 def _draw_maps(canvas: "Canvas", figure: MapSheet) -> None:
@@ -147,6 +151,7 @@ def _draw_maps(canvas: "Canvas", figure: MapSheet) -> None:
     titles = ("(a) image", f"(b) dense, {count['dense']} maps", f"(c) slim, {count['slim']} maps")
     for axes, title in zip(parts, titles, strict=True):
         axes.set_title(title)
+        axes.set_anchor("N")
         axes.set_axis_off()
 
 

@@ -42,6 +42,7 @@ def _at(speedup: float, scale: Scale, rivals: tuple[str, ...], ignore: tuple[str
 def resnet50_sections(found: Outcomes) -> list[Section]:
     """The page's part on ResNet-50."""
     told = _Told(
+        "resnet50",
         paper.RESNET50_TOP5,
         paper.RESNET50_RESULTS,
         {"LDRF-1": "ldrf-2.27x", "LDRF-2": "ldrf-3x", "Luo et al.-2": "thinet-2.27x"},
@@ -54,7 +55,7 @@ def vgg16_sections(found: Outcomes) -> list[Section]:
     """The page's part on VGG-16."""
     before = {f"{method}-5.1x": lost for method, lost in paper.VGG16_BEFORE.items()}
     twins = {"LDRF": "ldrf-5.1x", "He et al.-2": "he2017-5.1x"}
-    told = _Told(paper.VGG16_TOP5, paper.VGG16_RESULTS, twins, before)
+    told = _Told("vgg16", paper.VGG16_TOP5, paper.VGG16_RESULTS, twins, before)
     return [
         _comparison("tab3", "Tab. 3, Tab. 5 and Fig. 7a: VGG-16", found, paper.VGG16_SPEEDUPS, told),
         _supplement(found),
@@ -66,6 +67,7 @@ class _Told:
     """What the paper says of a network: top-5 of the dense one, its table, which of our cells is the twin of a row of
     it, and points of top-5 lost before fine-tuning by cell."""
 
+    network: str
     top5: float
     results: tuple[tuple[str, float, float, float], ...]
     twins: dict[str, str]
@@ -100,7 +102,7 @@ def _comparison(key: str, title: str, found: Outcomes, speedups: tuple[float, ..
         f"paper: after {MARK}",
         "difference of ours before",
     )
-    chart = _chart(f"{key}-top5", found, speedups, told)
+    chart = _chart(f"{told.network}-top5", found, speedups, told)
     table = Table((*heads, "ours: top-1", "top-1 lost"), tuple(rows))
     return Section(key, title, text, (table,), (chart,) if chart.series else ())
 
@@ -110,12 +112,12 @@ def _chart(name: str, found: Outcomes, speedups: tuple[float, ...], told: _Told)
     for method in ("ldrf", *RIVALS):
         points = [(s, d) for s in speedups if (d := found.drop(f"{method}-{s:g}x", "top5")) is not None]
         if points:
-            series.append(Series(f"{titled(method)}, before", tuple(points), COLOURS[method]))
+            series.append(Series(titled(method), tuple(points), COLOURS[method]))
     if series:
         points = tuple((speedup, lost) for title, _, lost, speedup in told.results if title.startswith("LDRF"))
-        series.append(Series(f"the paper's LDRF, after fine-tuning {MARK}", points, "#222222", "", "x"))
-    caption = "Points of top-5 lost before fine-tuning."
-    return LineChart(name, caption, "speed-up (MACs)", "top-5 lost, points", tuple(series), speedups)
+        series.append(Series(f"LDRF in the paper, fine-tuned {MARK}", points, "#222222", "", "x"))
+    caption = "Points of top-5 lost, ours before fine-tuning."
+    return LineChart(name, caption, "speed-up (MACs)", "top-5 lost, points", tuple(series), speedups, from_zero=True)
 
 
 def _supplement(found: Outcomes) -> Section:

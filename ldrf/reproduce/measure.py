@@ -19,7 +19,7 @@ from ldrf.reproduce.cells import Cell, Kind, Shelf
 from ldrf.reproduce.maps import enhanced, output_of, pack
 from ldrf.reproduce.rivals import EXTERNAL, prune_externally
 from ldrf.reproduce.subject import Subject
-from ldrf.training import fine_tuning, train, training_curve
+from ldrf.training import evaluate, fine_tuning, train, training_curve
 
 Outcome = dict[str, Any]
 
@@ -50,7 +50,10 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     batches = subject.train.take(wants["images"], seed)
     before = _reached(cell, shelf)
     if wants["method"] in EXTERNAL:
-        slim, found = prune_externally(wants["method"], subject.model, batches, before["dense_macs"] / before["macs"]), {}
+        slim, found = (
+            prune_externally(wants["method"], subject.model, batches, before["dense_macs"] / before["macs"]),
+            {},
+        )
     else:
         target = {"widths": before["widths"]} if before else wants["target"]
         named = {} if wants["method"] == "ldrf" else {"method": wants["method"]}
@@ -88,9 +91,12 @@ def _tune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     wants = cell.settings
     watched = subject.labelled("test")[: wants["watched"]]
     recipe = fine_tuning(wants["iterations"], wants["seed"])
-    model = train(_network(cell, subject, shelf), subject.labelled("train"), watched, shelf.place(cell), recipe)
+    model = _network(cell, subject, shelf)
+    start = evaluate(model, watched)
+    model = train(model, subject.labelled("train"), watched, shelf.place(cell), recipe)
     return {
         **_figures(model, cell, subject),
+        "start": start,
         "curve": training_curve(shelf.place(cell)),
         "watched": len(watched),
         "recipe": asdict(recipe),

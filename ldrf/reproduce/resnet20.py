@@ -38,8 +38,8 @@ def _all_methods(found: Outcomes) -> Section:
     reached = ", ".join(number(found.speedup(f"ldrf-{s:g}x"), 2, "x") for s in SPEEDUPS)
     text = (
         f"The dense network has {number(found.value('dense'))} % top-1. LDRF chooses the widths for each speed-up "
-        f"(reached: {reached}); every other method gets the same widths and the same images. No fine-tuning. "
-        f"{MARK} uses labels."
+        f"(reached: {reached}); every other method gets the same widths and the same images, but Torch-Pruning, which "
+        f"takes the same share of every layer at the same MACs. No fine-tuning. {MARK} uses labels."
     )
     heads = ("method", *(h for s in SPEEDUPS for h in (f"{s:g}x: top-1", "lost")))
     chart = _chart(found)

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from ldrf.errors import LdrfError
-from ldrf.reproduce.cells import Run
-from ldrf.reproduce.recipe import Outcomes, Recipe, Scale
+from ldrf.reproduce.recipe import Outcomes, Scale
 
 
 @dataclass(frozen=True)
 class Results:
-    """The committed outcome of a recipe: the command (its folders left out), the network, the scale, and all cells."""
+    """The outcome of a recipe: command, network and data (their folders left out), the scale, and all cells."""
 
     recipe: str
     command: str
@@ -35,11 +34,6 @@ class Results:
         """Versions that cells were made with, each once, such as 'torch 2.6'."""
         found = {f"{name} {version}" for cell in self.cells.values() for name, version in cell["versions"].items()}
         return sorted(found)
-
-
-def gather(recipe: Recipe, run: Run, scale: Scale, command: str, model: str, data: str, quick: bool) -> Results:
-    """The results of ``run``; 'data' is named without its folder, which says nothing elsewhere."""
-    return Results(recipe.name, command, model, data, quick, scale, run.done, run.left, run.refused)
 
 
 def write(results: Results, folder: Path) -> Path:

@@ -162,24 +162,26 @@ def _drop_chart(found: Outcomes) -> LineChart:
             if points:
                 label = f"{METHODS[method].title}, {word}"
                 series.append(Series(label, tuple(points), COLOURS[method], line))
-    if series:
-        points = tuple((5, drops[m]) for m in PAIR for drops in (paper.VGG9_BEFORE, paper.VGG9_AFTER))
-        series.append(Series("the paper's Tab. 5", points, "#222222", "", "x"))
+        points = tuple((5, drops[method]) for drops in (paper.VGG9_BEFORE, paper.VGG9_AFTER))
+        if any(found.drop(f"{m}-{s}x") is not None for m in PAIR for s in SPEEDUPS):
+            series.append(Series(f"{METHODS[method].title}, the paper's Tab. 5", points, COLOURS[method], "", "x"))
     caption = "Fig. 5: points of top-1 lost at the paper's four width settings."
-    return LineChart("vgg9-fig5", caption, "speed-up setting (MACs)", "top-1 lost, points", tuple(series), SPEEDUPS)
+    return LineChart(
+        "vgg9-fig5", caption, "speed-up setting (MACs)", "top-1 lost, points", tuple(series), SPEEDUPS, True
+    )
 
 
 def _curve_chart(found: Outcomes) -> LineChart:
-    series = []
-    for s in (5, 4, 3, 2):
+    """Accuracy while fine-tuning, at the two ends of the settings."""
+    series, watched = [], 0
+    for s, line in ((5, "-"), (2, "--")):
         for method in PAIR:
-            curve = found.of(f"{method}-{s}x-tuned").get("curve", ())
-            if curve and s in (5, 2):
-                line = "-" if s == 5 else "--"
-                points = ((0.0, found.value(f"{method}-{s}x") or 0.0), *((step, top1) for step, _, top1 in curve))
+            tuned = found.of(f"{method}-{s}x-tuned")
+            if tuned:
+                watched = tuned["watched"]
+                points = ((0.0, tuned["start"]), *((step, top1) for step, _, top1 in tuned["curve"]))
                 series.append(Series(f"{METHODS[method].title}, {s}x", points, COLOURS[method], line, "."))
-    watched = max((found.of(f"{m}-5x-tuned").get("watched", 0) for m in COLOURS), default=0)
-    caption = f"Fine-tuning {MARK}: top-1 on {watched:,} test images; the point at 0 is before it, on all test images."
+    caption = f"Fine-tuning {MARK}: top-1 on {watched:,} test images."
     return LineChart("vgg9-curves", caption, "iterations of 100 images", "top-1, %", tuple(series))
 
 
@@ -237,7 +239,8 @@ def _rivals(found: Outcomes) -> Section:
         rows.append((titled(method), *drop, number(found.value(name)), number(found.speedup(name), 2, "x")))
     text = (
         "Every method on the same network, at the same widths (the paper's 5x), from the same images, before "
-        f"fine-tuning. {MARK} uses labels."
+        "fine-tuning; Torch-Pruning takes the same share of every layer instead, at the same MACs. "
+        f"{MARK} uses labels."
     )
     heads = ("method", "paper: top-1 lost", "ours: top-1 lost", "difference", "ours: top-1", "MACs")
     return Section("rivals", "All methods at 5x", text, (Table(heads, tuple(rows)),))
