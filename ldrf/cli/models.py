@@ -76,11 +76,12 @@ def _trained(name: str) -> nn.Module:
 def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
     library = import_vision(kind)
     known = library.models.list_models() if kind == "torchvision" else library.list_models()
-    if name.split(".")[0] not in known:
+    stem, _, tag = name.partition(".")
+    if stem not in known:
         raise LdrfError(f"{kind} has no model '{name}'.")
     try:
         if kind == "torchvision":
-            return library.models.get_model(name, weights="DEFAULT" if pretrained else None)
+            return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)
         return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights file" if pretrained else ""

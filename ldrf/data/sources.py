@@ -86,13 +86,16 @@ def _check_count(images: int | None) -> None:
         raise LdrfError(f"The number of images must be at least 1. Got {images} instead.")
 
 
-def open_data(name: str, split: Split) -> Batches:
-    """The training images of the named data (to calibrate on) or its test images (to evaluate on)."""
+def open_data(name: str, split: Split, random_crops: bool = False) -> Batches:
+    """The training images of the named data (to calibrate on) or its test images (to evaluate on).
+
+    ``random_crops`` takes crops of pictures in an image folder at random, half of them flipped, instead of the centre.
+    """
     kind, _, folder = name.partition(":")
     if name == "sample" or kind == "cifar10":
         return _from_arrays(open_cifar10(name, split))
     if kind == "imagefolder" and folder:
-        return _from_files(find_pictures(folder, split))
+        return _from_files(replace(find_pictures(folder, split), random_crops=random_crops))
     if is_factory(name):
         return FirstBatches(_from_factory(name, split))
     raise LdrfError(f"Unknown data '{name}': expected {FORMS}.")
