@@ -9,9 +9,10 @@ from torch import Tensor, nn
 from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
+from ldrf.cutting import narrowed, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import EXAMPLES, plan_widths, removal_curves, unit_ranks
+from ldrf.planning import EXAMPLES, for_target, plan_widths, removal_curves
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
@@ -47,11 +48,11 @@ def prune(
     clock = Clock()
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
+    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
+    network, ranks = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
 
-    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    ranks = unit_ranks(model, network.units, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
@@ -72,6 +73,7 @@ def prune(
             if len(kept[unit.name]) == unit.width and not walk.diverged:
                 continue
             walk.advance(unit.start)
+            unit = narrowed(unit, network.units, kept)
             solved = reconstruct(walk, unit, kept[unit.name], importance, config)
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
@@ -98,6 +100,7 @@ def prune(
         config=config,
         seconds=clock.seconds,
         versions=versions(),
+        attributes=stated_sizes(network.units, kept),
     )
 
 

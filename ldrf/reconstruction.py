@@ -18,7 +18,7 @@ from ldrf.masks import mask_unit
 from ldrf.problem import Problem, collect, cut_carriers, goal_power, neurons, read, source, target, unit_loss
 from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
 from ldrf.tracing import Layer
-from ldrf.units import Unit
+from ldrf.units import Consumer, Unit
 
 DAMPINGS = (1, 30, 900)  # multiples of the configured damping tried where rows are few
 
@@ -52,11 +52,11 @@ def reconstruct(
     ``importance`` gives, by node, how much each output of a consumer matters to the network's outputs.
     """
     trace = walk.trace
-    path, weights = path_between(trace, unit), tuple(importance[c.goal] for c in unit.consumers)
+    path, weights = path_between(trace, unit), tuple(_importance(c, importance) for c in unit.consumers)
     problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
     collect(problem)
     try:
-        if config.solver == "l1-mask" and len(kept) < unit.width:
+        if config.solver == "l1-mask" and len(kept) < unit.width and _has_own_mask(unit):
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
         carriers = cut_carriers(trace, unit, walk.slim, kept)
@@ -64,6 +64,22 @@ def reconstruct(
     finally:
         for key in [k for k in walk.store if k[0] == "unit"]:
             walk.store.drop(key)
+        for key in [k for k in walk.small if k[0] == "unit"]:
+            del walk.small[key]
+
+
+def _has_own_mask(unit: Unit) -> bool:
+    """Whether Eqn. 4's mask applies: one layer makes the neurons, and its consumers read nothing else."""
+    return (
+        not unit.partners
+        and unit.width == unit.producer.outputs
+        and all((c.channels >= 0).all() for c in unit.consumers)
+    )
+
+
+def _importance(consumer: Consumer, importance: Mapping[str, Tensor]) -> Tensor:
+    found = importance[consumer.goal]
+    return found if consumer.outputs is None else found[torch.as_tensor(consumer.outputs)]
 
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
@@ -75,7 +91,8 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
         readers = _fit_readers(problem.unit, fit, judge, start.readers, config.damping)
         found["closed form"] = Solution(start.weight, start.bias, readers)
         errors["closed form"] = _judged(problem, found["closed form"])
-    if config.solver in ("joint", "l1-mask") and config.steps:
+    # Partners are only cut: what they give is taken as it comes.
+    if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
         descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
         fit, judge = _moments(problem, descended.weight, descended.bias, seed)
         found["descent"], errors["descent"] = descended, _judged(problem, descended)
@@ -90,11 +107,14 @@ def _cut(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
     weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
     bias = bias if bias is not None else weight.new_zeros(len(weight))
-    producer = weight[problem.kept], bias[problem.kept]
+    producer = weight[problem.rows], bias[problem.rows]
     readers = []
     for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
         weight, bias = problem.walk.slim.layers[consumer.layer.node]
         constant = bias if bias is not None else weight.new_zeros(len(weight))
+        if consumer.outputs_now is not None:
+            left = torch.as_tensor(consumer.outputs_now)
+            weight, constant = weight[left], constant[left]
         readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
     return Solution(*producer, tuple(readers))
 
