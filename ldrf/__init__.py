@@ -5,6 +5,7 @@ from ldrf.checkpoint import load, save
 from ldrf.config import PruneConfig
 from ldrf.energy import EnergySearch, find_energy
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.inspection import Inspection, inspect
 from ldrf.pipeline import analyze, prune
 from ldrf.ranks import Analysis, LayerRank
 from ldrf.result import PruneResult, UnitReport
@@ -14,6 +15,7 @@ from ldrf.units import Skipped
 __all__ = [
     "Analysis",
     "EnergySearch",
+    "Inspection",
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
@@ -25,6 +27,7 @@ __all__ = [
     "__version__",
     "analyze",
     "find_energy",
+    "inspect",
     "load",
     "prune",
     "prune_layer",

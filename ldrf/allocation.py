@@ -1,6 +1,7 @@
 """How wide each unit is to be: widths inside the ranges (z_l, n_l] that meet a cost target."""
 
 import heapq
+import math
 from collections.abc import Mapping
 from itertools import combinations, product
 
@@ -11,6 +12,7 @@ from ldrf.errors import LdrfError
 
 SLACK = 1.02  # how far above its target a plan may end
 REACH = 16  # neurons that may change hands between two units to get there
+TRIALS = 2_000_000  # exchanges looked at, at most
 
 
 def reachable(cost: CostModel, floors: Mapping[str, int]) -> float:
@@ -66,9 +68,10 @@ def _fill(cost: CostModel, widths: dict[str, int], budget: float, slopes: Mappin
     while changed:
         changed = False
         room = budget - cost.at(widths)
-        fits = [n for n in widths if widths[n] < cost.full[n] and cost.saving(n, widths) <= room]
+        added = lambda n: cost.saving(n, widths, widths[n] + 1)  # noqa: E731
+        fits = [n for n in widths if widths[n] < cost.full[n] and added(n) <= room]
         if fits:
-            best = max(fits, key=lambda n: slopes[n][widths[n] + 1] / cost.saving(n, widths))
+            best = max(fits, key=lambda n: slopes[n][widths[n] + 1] / added(n))
             widths[best] += 1
             changed = True
     return widths
@@ -82,15 +85,15 @@ def _trade(
     floors: Mapping[str, int],
 ) -> dict[str, int]:
     """Where neurons are too coarse to spend the budget to within ``SLACK``, exchange a few between two units."""
-    reach = 1
-    while cost.at(widths) < budget / SLACK and reach <= REACH:
+    reach, pairs, spent = 1, math.comb(len(widths), 2), cost.at(widths)
+    while spent < budget / SLACK and reach <= REACH and pairs * (2 * reach + 1) ** 2 <= TRIALS:
         trials = []
         for (a, b), i, j in product(combinations(widths, 2), range(-reach, reach + 1), range(-reach, reach + 1)):
-            trial = {**widths, a: widths[a] + i, b: widths[b] + j}
-            inside = all(floors[n] <= trial[n] <= cost.full[n] for n in (a, b))
-            if inside and budget / SLACK <= cost.at(trial) <= budget:
-                damage = sum(_damage(slopes[n], widths[n], trial[n]) for n in (a, b))
-                trials.append((damage, tuple(trial.items())))
+            moved = {a: widths[a] + i, b: widths[b] + j}
+            inside = all(floors[n] <= moved[n] <= cost.full[n] for n in (a, b))
+            if inside and budget / SLACK <= spent + cost.change(widths, moved) <= budget:
+                damage = sum(_damage(slopes[n], widths[n], moved[n]) for n in (a, b))
+                trials.append((damage, tuple({**widths, **moved}.items())))
         if trials:
             return dict(min(trials)[1])
         reach *= 2

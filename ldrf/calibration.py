@@ -16,7 +16,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.rows import Moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
-from ldrf.tracing import Trace, Weights, run
+from ldrf.tracing import Trace, Weights, run, source_of
 from ldrf.units import Unit
 
 Values = dict[str, Any]
@@ -81,7 +81,7 @@ def survey(
             run(trace, weights, (node,), values)
             check_finite(trace, node, values)
             for unit, c in _readers(units, node.name) if index in fitting else ():
-                _add_consumer(found, unit, c, values[node.args[0].name], calibration, generator)  # pyright: ignore
+                _add_consumer(found, unit, c, values[source_of(node)], calibration, generator)
             for name in last.get(position, ()):
                 values.pop(name, None)
     _warn_of_few_rows(units, found, calibration.examples)
@@ -119,15 +119,11 @@ def layer_inputs(
             chunk = calibration.chunks[index]
             values = run(trace, weights, trace.nodes, input_values(trace, chunk))
             for node, layer in layers.items():
-                x = values[_node(trace, node).args[0].name]  # pyright: ignore
+                x = values[source_of(trace.node(node))]
                 limit = max(int(rows_wanted(0) * chunk.rows / calibration.examples), 1)
                 rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
                 found.setdefault(node, Moments.empty(rows.shape[1], 0)).add(rows, rows.new_zeros(len(rows), 0))
     return found
-
-
-def _node(trace: Trace, name: str) -> fx.Node:
-    return next(n for n in trace.nodes if n.name == name)
 
 
 def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
@@ -151,9 +147,10 @@ def _add_consumer(
         entry.moments.append(Moments.empty(width, 0))
     entry.moments[index].add(rows, rows.new_zeros(len(rows), 0))
     if index == 0:
-        per_neuron = rows.view(len(rows), len(consumer.channels), -1)
-        owner = torch.as_tensor(consumer.channels)
-        repeats = len(consumer.channels) / unit.width
+        own = torch.as_tensor((consumer.channels >= 0).nonzero()[0])
+        per_neuron = rows.view(len(rows), len(consumer.channels), -1)[:, own]
+        owner = torch.as_tensor(consumer.channels)[own]
+        repeats = torch.bincount(owner, minlength=unit.width)[owner]
         entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)
         entry.activity.index_add_(0, owner, per_neuron.abs().mean((0, 2)) * share / repeats)
 
@@ -285,19 +282,23 @@ class Lockstep:
 
 
 def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
-    """The calls from the producer's result to its consumers' inputs, in order."""
+    """The calls from the producer's result, and its partners', to the inputs of their consumers, in order.
+
+    What comes out of a consumer is no part of it, even where another consumer reads it together with the unit's own.
+    """
     span = trace.nodes[unit.start : unit.end + 1]
-    reached = {unit.producer.result}
-    forward = []
-    for node in span:
-        if node.name != unit.producer.result and any(n in reached for n in _read(node)):
-            reached.add(node.name)
-            forward.append(node)
+    made = {layer.result for layer in (unit.producer, *unit.partners)}
     stops = {c.layer.node for c in unit.consumers}
-    wanted = {n for node in forward if node.name in stops for n in [node.args[0].name]}  # pyright: ignore
+    reached, forward = set(made), []
+    for node in span:
+        if node.name not in made and any(n in reached for n in _read(node)):
+            forward.append(node)
+            if node.name not in stops:
+                reached.add(node.name)
+    wanted = {source_of(node) for node in forward if node.name in stops}
     path: list[fx.Node] = []
     for node in reversed(forward):
-        if node.name in wanted and node.name != unit.producer.result:
+        if node.name in wanted and node.name not in stops:
             path.append(node)
             wanted |= set(_read(node))
     return tuple(reversed(path))

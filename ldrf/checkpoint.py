@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
 from ldrf.result import PruneResult
-from ldrf.surgery import write_tensors
+from ldrf.surgery import write_sizes, write_tensors
 
 FORMAT = 1
 WEIGHTS, RECORD = "model.safetensors", "ldrf.json"
@@ -150,7 +150,20 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         _check_fits(folder, name, tensor, state[name])
     write_tensors(copied, {n: t for n, t in tensors.items() if t.shape != state[n].shape})
     copied.load_state_dict({n: tensors[n] for n in tensors}, strict=False)
+    write_sizes(copied, _sizes(folder, record, copied))
     return copied
+
+
+def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, int]:
+    """The recorded numbers of modules, such as counts of heads: each must be one that the model has, and no larger."""
+    found = record.get("attributes") or {}
+    for name, size in found.items():
+        path, _, leaf = str(name).rpartition(".")
+        owner = dict(model.named_modules()).get(path)
+        own = vars(owner).get(leaf) if owner is not None else None
+        if type(own) is not int or type(size) is not int or not 0 < size <= own:
+            raise LdrfError(f"'{folder}' does not fit this model: it has no number '{name}' of {size!r} or more.")
+    return found
 
 
 def _check_fits(folder: Path, name: str, slim: Tensor, dense: Tensor) -> None:

@@ -47,6 +47,8 @@ class PruneConfig:
     """Weight of the reconstruction error in Eqn. 4, with the l1-mask solver."""
     lambda_2: float | None = None
     """Weight of the mask's l1 norm in Eqn. 4; by default it follows the width wanted."""
+    coupled: bool | None = None
+    """Cut widths that residual sums tie together: always, never, or (None) where the target needs it."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

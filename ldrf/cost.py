@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import nn
@@ -36,34 +37,66 @@ class CostModel:
         now = {**self.full, **widths}
         return self.fixed + sum(t.factor * math.prod(now[u] for u in t.units) for t in self.terms)
 
-    def saving(self, unit: str, widths: Mapping[str, int]) -> float:
-        """Cost of one neuron of ``unit`` at the given widths."""
-        others = [t for t in self.terms if unit in t.units]
-        return sum(t.factor * math.prod(widths[u] for u in t.units if u != unit) for t in others)
+    def saving(self, unit: str, widths: Mapping[str, int], width: int | None = None) -> float:
+        """Cost of one neuron of ``unit`` at the given widths; of its last one at ``width``, if that is given."""
+        width, saved = widths[unit] if width is None else width, 0.0
+        for term, power in self._terms_of.get(unit, ()):
+            rest = term.factor * math.prod(widths[u] for u in term.units if u != unit)
+            saved += rest if power == 1 else rest * (width**power - (width - 1) ** power)
+        return saved
+
+    def change(self, widths: Mapping[str, int], moved: Mapping[str, int]) -> float:
+        """Cost added when the units in ``moved`` get these widths."""
+        now = {**widths, **moved}
+        terms = {id(term): term for unit in moved for term, _ in self._terms_of.get(unit, ())}.values()
+        return sum(
+            t.factor * (math.prod(now[u] for u in t.units) - math.prod(widths[u] for u in t.units)) for t in terms
+        )
+
+    @cached_property
+    def _terms_of(self) -> dict[str, list[tuple[Term, int]]]:
+        """For each unit its terms, and how often it stands in each: twice in a layer that reads and makes it."""
+        found: dict[str, list[tuple[Term, int]]] = {}
+        for term in self.terms:
+            for unit in set(term.units):
+                found.setdefault(unit, []).append((term, term.units.count(unit)))
+        return found
+
+
+@dataclass(frozen=True)
+class _Size:
+    """One side of a layer, its outputs or its inputs: so many per neuron of each unit, and a rest that stays."""
+
+    per: dict[str, float]
+    rest: float
+
+    @property
+    def parts(self) -> list[tuple[float, tuple[str, ...]]]:
+        return [*((count, (unit,)) for unit, count in self.per.items()), (self.rest, ())]
 
 
 def mac_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
     """MACs per example: every layer a unit touches as a product of widths, all else fixed."""
-    terms = [Term(_macs_per_width(layer, spans), tuple(spans)) for layer, spans in _touched(trace, units)]
+    terms: list[Term] = []
+    for layer, outputs, inputs in _touched(trace, units):
+        terms += _products(layer.calls * math.prod(layer.kernel), outputs, inputs)
+    terms += [Term(unit.work / unit.width, (unit.name,)) for unit in units if unit.work]
     return _model(terms, units, total)
 
 
 def parameter_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
     """Parameters: weights, biases and norms of every layer a unit touches."""
     terms: list[Term] = []
-    for layer, spans in _touched(trace, units):
-        per = math.prod(layer.kernel) * layer.outputs * layer.inputs / layer.groups
-        terms.append(Term(per / math.prod(spans.values()), tuple(spans)))
-        owner = next((u for u in units if u.producer.node == layer.node), None)
-        if owner is None and layer.is_depthwise and spans:
-            owner = next(u for u in units if u.name in spans)
-        if owner is not None:
-            vectors = bool(layer.bias) + (bool(layer.norm.weight) + bool(layer.norm.bias) if layer.norm else 0)
-            terms.append(Term(vectors, (owner.name,)))
+    for layer, outputs, inputs in _touched(trace, units):
+        terms += _products(math.prod(layer.kernel), outputs, inputs)
+        vectors = bool(layer.bias) + (bool(layer.norm.weight) + bool(layer.norm.bias) if layer.norm else 0)
+        terms += [Term(vectors * count, (unit,)) for unit, count in outputs.per.items()]
     counted = {name for layer in trace.layers for name in layer_tensors(layer)}
     for unit in units:
-        for name in {s.tensor for s in unit.slices} - counted:  # carriers such as PReLU or a norm on its own
-            terms.append(Term(trace.parameters.get(name, 0) / unit.width, (unit.name,)))
+        for piece in unit.slices:  # carriers such as PReLU or a norm on its own
+            if piece.tensor not in counted:
+                share = (piece.ids >= 0).sum() / len(piece.ids) / unit.width
+                terms.append(Term(trace.parameters.get(piece.tensor, 0) * float(share), (unit.name,)))
     return _model(terms, units, total)
 
 
@@ -73,24 +106,38 @@ def _model(terms: list[Term], units: tuple[Unit, ...], total: float) -> CostMode
     return CostModel(tuple(terms), total - variable, full)
 
 
-def _touched(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, dict[str, int]]]:
-    """Layers whose size depends on a unit, with the full width of each such unit."""
-    found = []
-    for layer in trace.layers:
-        spans = {u.name: u.width for u in units if _reads(u, layer) or u.producer.node == layer.node}
-        if spans:
-            found.append((layer, spans))
-    return found
+def _products(factor: float, outputs: _Size, inputs: _Size) -> list[Term]:
+    """factor * outputs * inputs as terms, without the one that no unit changes."""
+    return [
+        Term(factor * o * i, (*made, *read))
+        for o, made in outputs.parts
+        for i, read in inputs.parts
+        if (made or read) and o * i
+    ]
 
 
-def _reads(unit: Unit, layer: Layer) -> bool:
-    through = layer.is_depthwise and any(s.tensor == layer.weight for s in unit.slices)
-    return through or any(c.layer.node == layer.node for c in unit.consumers)
-
-
-def _macs_per_width(layer: Layer, spans: dict[str, int]) -> float:
-    macs = layer.positions * math.prod(layer.kernel) * layer.outputs * layer.inputs / layer.groups
-    return macs / math.prod(spans.values())
+def _touched(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, _Size, _Size]]:
+    """Layers whose size depends on a unit, with what their outputs and inputs (of one group) are made of."""
+    made: dict[str, dict[str, float]] = {}
+    read: dict[str, dict[str, float]] = {}
+    nodes = {layer.weight: layer for layer in trace.layers}
+    for unit in units:
+        own = [(s.tensor, s.ids) for s in unit.slices if s.tensor in nodes and s.dim == nodes[s.tensor].row_dim]
+        for weight, ids in [(unit.producer.weight, unit.rows), *own]:
+            made.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
+        for c in unit.consumers:
+            read.setdefault(c.layer.weight, {})[unit.name] = float((c.channels >= 0).sum() / unit.width)
+    width = {unit.name: unit.width for unit in units}
+    size = lambda per, full: _Size(per, full - sum(count * width[u] for u, count in per.items()))  # noqa: E731
+    return [
+        (
+            layer,
+            size(made.get(layer.weight, {}), layer.outputs),
+            size(read.get(layer.weight, {}), layer.inputs / layer.groups),
+        )
+        for layer in trace.layers
+        if layer.weight in made or layer.weight in read
+    ]
 
 
 def count_macs(model: nn.Module, example: Inputs) -> int:

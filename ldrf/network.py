@@ -1,22 +1,20 @@
 """A traced network with its calibration data: what every stage after tracing starts from."""
 
-import copy
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
 from ldrf.calibration import Calibration, split_held_out
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, chunked
-from ldrf.surgery import cut_plainly
-from ldrf.targets import Ignore, apply_ignore
+from ldrf.targets import Ignore, ignored_modules
 from ldrf.tracing import Trace, Weights, folded, trace, working_copy
-from ldrf.units import Skipped, Unit, find_units
+from ldrf.trial_cuts import usable_units
+from ldrf.units import Skipped, Unit, left_coupled
 
 
 @dataclass(frozen=True)
@@ -27,6 +25,7 @@ class Network:
     trace: Trace
     dense: Weights
     units: tuple[Unit, ...]
+    coupled: tuple[Unit, ...]  # residual streams, which are cut only where that is asked for or needed
     skipped: tuple[Skipped, ...]
     protected: frozenset[str]
     calibration: Calibration
@@ -44,14 +43,23 @@ def read_network(model: nn.Module, batches: Iterable[Any], ignore: Ignore, confi
         raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
     _check_runs(copied, chunks[0])
     graph = trace(copied, chunks[0])
-    units, skipped = find_units(graph)
-    units, ignored, protected = apply_ignore(model, ignore, units)
-    units, stuck = _cuttable(copied, chunks[0], units)
-    # Calls of one shared layer are listed once.
-    reasons = {s.name: s for s in (*skipped, *ignored, *stuck)}
-    calibration = split_held_out(chunks, config.held_out)
     dense = _finite(graph, folded(graph, copied))
-    return Network(model, graph, dense, units, tuple(reasons.values()), protected, calibration)
+    protected = ignored_modules(model, ignore)
+    units, skipped = usable_units(graph, dense, copied, chunks[0], protected)
+    inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
+    left = [skip for unit in coupled for skip in left_coupled(unit)]
+    reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
+    calibration = split_held_out(chunks, config.held_out)
+    network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration)
+    return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
+
+
+def with_coupled(network: Network) -> Network:
+    """The same network with its coupled widths among the units."""
+    units = sorted((*network.units, *network.coupled), key=lambda u: u.start)
+    named = {layer.name for u in network.coupled for layer in (u.producer, *u.partners)}
+    skipped = tuple(s for s in network.skipped if s.name not in named)
+    return replace(network, units=tuple(units), coupled=(), skipped=skipped)
 
 
 def _finite(graph: Trace, weights: Weights) -> Weights:
@@ -60,34 +68,6 @@ def _finite(graph: Trace, weights: Weights) -> Weights:
         if not all(torch.isfinite(t).all() for t in weights.layers[layer.node] if t is not None):
             raise LdrfError(f"The weights of layer '{layer.name}' must be finite. Got NaN or infinite values instead.")
     return weights
-
-
-def _cuttable(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
-    """Leave out units whose width the model's own code spells out, such as ``x.view(-1, 512)``: try to cut each."""
-    few = chunk.map(lambda t: t[:2])
-    shapes = _shapes(model, few)
-    if _shapes(_without_last(model, units), few) == shapes:
-        return units, ()
-    stuck = {u.name for u in units if _shapes(_without_last(model, (u,)), few) != shapes}
-    skipped = (Skipped(u.name, "the model's forward spells out its width") for u in units if u.name in stuck)
-    return tuple(u for u in units if u.name not in stuck), tuple(skipped)
-
-
-def _without_last(model: nn.Module, units: tuple[Unit, ...]) -> nn.Module:
-    """A copy without the last neuron of each unit."""
-    copied = copy.deepcopy(model)
-    for unit in units:
-        cut_plainly(copied, unit, torch.arange(unit.width - 1))
-    return copied
-
-
-@torch.no_grad()
-def _shapes(model: nn.Module, chunk: Inputs) -> list[torch.Size] | None:
-    """Shapes of the outputs, or None when the model does not run."""
-    try:
-        return [t.shape for t in tree_leaves(chunk.call(model)) if isinstance(t, Tensor)]
-    except Exception:
-        return None
 
 
 def _check_runs(model: nn.Module, chunk: Inputs) -> None:

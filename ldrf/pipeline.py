@@ -11,11 +11,12 @@ from ldrf.baselines import find_method
 from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
+from ldrf.cutting import narrowed, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import plan_widths, removal_curves, unit_ranks
+from ldrf.planning import for_target, plan_widths, removal_curves
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
@@ -53,11 +54,11 @@ def prune(
     batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
+    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
+    network, ranks = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
 
-    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    ranks = unit_ranks(model, network.units, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
@@ -76,6 +77,7 @@ def prune(
             if width == unit.width and not (walk.diverged and rule.repairs_all):
                 continue
             walk.advance(unit.start)
+            unit = narrowed(unit, network.units, kept)
             solved = step(walk, unit, width)
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
@@ -104,6 +106,7 @@ def prune(
         seconds=clock.seconds,
         versions=versions(),
         method=rule.name,
+        attributes=stated_sizes(network.units, kept),
     )
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable
+from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
 from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
-from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
-from ldrf.network import Network
+from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
+from ldrf.network import Network, with_coupled
 from ldrf.progress import progress
 from ldrf.ranks import weight_rank
 from ldrf.removal import Removal, removal_order
@@ -18,6 +18,32 @@ from ldrf.units import Unit
 
 TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
 EXAMPLES = 256  # images on which that is done
+
+
+def for_target(network: Network, target: Target, config: PruneConfig) -> tuple[Network, dict[str, int]]:
+    """The network, with coupled widths among its units if the target names one or needs them, and all units' ranks."""
+    ranks = unit_ranks(network.model, network.units, config.energy)
+    if config.coupled is not None or not network.coupled or not _needs_coupled(network, target, ranks, config):
+        return network, ranks
+    return with_coupled(network), ranks | unit_ranks(network.model, network.coupled, config.energy)
+
+
+def _needs_coupled(network: Network, target: Target, ranks: dict[str, int], config: PruneConfig) -> bool:
+    asked = target.widths if target.widths is not None else target.keep
+    if asked is not None:
+        return any(unit.name in asked for unit in network.coupled)
+    cost = _cost(network, target)
+    return reachable(cost, _floors(cost, ranks, config)) < (target.speedup or target.params or 1.0)
+
+
+def _cost(network: Network, target: Target) -> CostModel:
+    if target.speedup is not None:
+        return mac_model(network.trace, network.units, count_macs(network.model, network.example))
+    return parameter_model(network.trace, network.units, count_parameters(network.model))
+
+
+def _floors(cost: CostModel, ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
+    return {name: 1 if config.allocation == "uniform" else min(ranks[name], full) for name, full in cost.full.items()}
 
 
 @dataclass(frozen=True)
@@ -50,8 +76,12 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
 
 
 def unit_ranks(model: nn.Module, units: tuple[Unit, ...], energy: float) -> dict[str, int]:
-    """z_l of every unit: the low rank of its producer's weight."""
-    return {unit.name: weight_rank(model, unit.producer, energy) for unit in units}
+    """z_l of every unit: the low rank of its producer's weight, in neurons where these are several outputs each."""
+    found = {}
+    for unit in units:
+        rank = weight_rank(model, unit.producer, energy)
+        found[unit.name] = min(-(-rank * unit.width // unit.producer.outputs), unit.width)
+    return found
 
 
 def plan_widths(
@@ -65,16 +95,9 @@ def plan_widths(
     """Widths that meet the target at the least estimated damage, or as the configured rule says."""
     if target.widths is not None or target.keep is not None:
         return Plan(exact_widths(target, network.units, network.skipped), {})
-    if target.speedup is not None:
-        ratio, what, build = target.speedup, "speedup", mac_model
-        total = count_macs(network.model, network.example)
-    else:
-        ratio, what, build = target.params or 1.0, "params ratio", parameter_model
-        total = count_parameters(network.model)
-    cost = build(network.trace, network.units, total)
-    floors = {name: min(rank, cost.full[name]) for name, rank in ranks.items()}
-    if config.allocation == "uniform":
-        floors = dict.fromkeys(floors, 1)
+    ratio, what = (target.speedup, "speedup") if target.speedup is not None else (target.params or 1.0, "params ratio")
+    cost = _cost(network, target)
+    floors = _floors(cost, ranks, config)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, ratio, floors), {})

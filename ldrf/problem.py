@@ -5,14 +5,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
 from ldrf.calibration import Lockstep, Values, path_between, side_inputs
+from ldrf.cutting import places
 from ldrf.metric import measured
 from ldrf.rows import output_rows
-from ldrf.tracing import Layer, Trace, Weights, run
+from ldrf.tracing import Layer, Trace, Weights, run, source_of, turned
 from ldrf.units import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation
@@ -31,14 +33,19 @@ class Problem:
     metrics: tuple[Tensor, ...]  # per consumer: in which coordinates its outputs are compared, see ``metric.py``
 
     @property
+    def rows(self) -> Tensor:
+        """Outputs of the producer that stay."""
+        return places(self.unit.rows, self.kept)
+
+    @property
     def columns(self) -> list[Tensor]:
         return [reader_columns(c, self.kept) for c in self.unit.consumers]
 
 
 def reader_columns(consumer: Consumer, kept: Tensor) -> Tensor:
-    """Columns of a consumer's flattened weight that belong to the kept neurons."""
+    """Columns of a consumer's flattened weight that stay: those of kept neurons, and those of other units."""
     size = math.prod(consumer.layer.kernel)
-    inputs = torch.isin(torch.as_tensor(consumer.channels), kept).nonzero().flatten()
+    inputs = places(consumer.channels, kept)
     return (inputs[:, None] * size + torch.arange(size)).flatten()
 
 
@@ -47,7 +54,7 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
     holders = {name: holder for holder, name in trace.names.items()}
     tensors, layers = {}, {}
     for piece in unit.slices:
-        index = torch.isin(torch.as_tensor(piece.ids), kept).nonzero().flatten()
+        index = places(piece.ids, kept)
         holder = holders[piece.tensor]
         tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
         layer = next((la for la in trace.layers if la.weight == piece.tensor), None)
@@ -86,14 +93,22 @@ def collect(problem: Problem) -> None:
         slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
         for i, consumer in enumerate(unit.consumers):
-            walk.store.put(("unit", chunk, "goal", i), dense[consumer.goal])
+            walk.store.put(("unit", chunk, "goal", i), left_outputs(consumer, dense[consumer.goal], consumer.outputs))
             if consumer.other:
-                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
+                other = left_outputs(consumer, slim[consumer.other], consumer.outputs_now)
+                walk.store.put(("unit", chunk, "other", i), other)
         for name in side:
             if isinstance(slim[name], Tensor):
                 walk.store.put(("unit", chunk, "side", name), slim[name])
             else:
                 walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
+
+
+def left_outputs(consumer: Consumer, value: Tensor, outputs: np.ndarray | None) -> Tensor:
+    """The channels of a consumer's output that are left."""
+    if outputs is None:
+        return value
+    return value.index_select(value.ndim - 1 if consumer.layer.is_linear else 1, torch.as_tensor(outputs))
 
 
 def target(problem: Problem, chunk: int, i: int) -> Tensor:
@@ -124,7 +139,7 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
 
 
 def _activated(trace: Trace, consumer: Consumer, value: Tensor) -> Tensor:
-    node = next(n for n in trace.nodes if n.name == consumer.activation)
+    node = trace.node(consumer.activation or "")
     return run(trace, Weights({}, {}), (node,), {consumer.goal: value})[node.name]
 
 
@@ -140,14 +155,19 @@ def carry(problem: Problem, chunk: int, produced: Tensor) -> Values:
     for key in walk.store:
         if key[0] == "unit" and key[1] == chunk and key[2] == "side":
             values[key[3]] = walk.store.get(key)
+    for partner in unit.partners:  # what it gives is cut, not computed again
+        if partner.result in values:
+            rows = next(s.ids for s in unit.slices if s.tensor == partner.weight and s.dim == partner.row_dim)
+            whole = values[partner.result]
+            dim = whole.ndim - 1 if partner.is_linear else 1
+            values[partner.result] = whole.index_select(dim, places(rows, problem.kept))
     values[unit.producer.node] = values[unit.producer.result] = produced
     return run(problem.trace, problem.carriers, problem.path, values)
 
 
 def source(layer: Layer, trace: Trace) -> str:
     """The name of the value a layer reads."""
-    node = next(n for n in trace.nodes if n.name == layer.node)
-    return node.args[0].name  # pyright: ignore
+    return source_of(trace.node(layer.node))
 
 
 def goal_power(problem: Problem, chunk: int) -> float:
@@ -169,5 +189,8 @@ def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tenso
     """What a layer of this geometry computes with other weights."""
     if layer.is_linear:
         return F.linear(x, weight, bias)
+    if layer.is_transposed:
+        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[len(layer.kernel)]
+        return back(x, turned(weight), bias, layer.stride, layer.padding, layer.output_padding, 1, layer.dilation)
     convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(layer.kernel)]
     return convolve(x, weight, bias, layer.stride, layer.padding, layer.dilation)  # pyright: ignore

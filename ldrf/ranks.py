@@ -68,6 +68,7 @@ class Analysis:
 def weight_rank(model: nn.Module, layer: Layer, energy: float) -> int:
     """The smallest rank whose singular values of the flattened weight sum to at least ``energy`` of all of them."""
     weight = read_tensor(model, layer.weight).detach().cpu().double()
+    weight = weight.transpose(0, 1) if layer.is_transposed else weight
     return rank_at(torch.linalg.svdvals(matrix_of(weight)), energy)
 
 

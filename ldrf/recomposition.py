@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.calibration import Calibration, input_values
+from ldrf.cutting import stated_sizes
 from ldrf.decomposition import Decomposition
 from ldrf.errors import LdrfError
 from ldrf.network import Network
-from ldrf.surgery import cut_carriers, write_tensors
-from ldrf.tracing import Layer, Trace, Weights, run
+from ldrf.surgery import cut_tensors, write_sizes, write_tensors
+from ldrf.tracing import Layer, Trace, Weights, run, turned
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,12 @@ def recompose(
 ) -> nn.Module:
     """A deep copy of the user's model whose changed layers compute what ``slim`` says."""
     copied = copy.deepcopy(network.model)
-    tensors: dict[str, Tensor] = {}
-    for unit in network.units:
-        if len(kept[unit.name]) < unit.width:
-            tensors |= cut_carriers(copied, unit, kept[unit.name])
+    tensors = cut_tensors(copied, network.units, kept)
     for layer in network.trace.layers:
         if layer.node in changed:
             tensors |= _restored(layer, slim.layers[layer.node], statistics.get(layer.node))
     write_tensors(copied, tensors)
+    write_sizes(copied, stated_sizes(network.units, kept))
     return copied
 
 
@@ -52,6 +51,7 @@ def _restored(
     """Tensors of a layer and its norm that together compute the folded map W' x + b'."""
     weight, bias = parameters
     bias = bias if bias is not None else weight.new_zeros(len(weight))
+    weight = turned(weight) if layer.is_transposed else weight
     norm = layer.norm
     if norm is None:
         return {layer.weight: weight} | ({layer.bias: bias} if layer.bias else {})

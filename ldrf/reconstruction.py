@@ -63,10 +63,19 @@ def reconstruct(
     ``metrics`` gives, by node, the coordinates in which a consumer's outputs are compared.
     """
     with open_problem(walk, unit, metrics) as problem:
-        if config.solver == "l1-mask" and len(kept) < unit.width:
+        if config.solver == "l1-mask" and len(kept) < unit.width and _has_own_mask(unit):
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
         return _solve(narrowed(problem, kept), config, config.seed)
+
+
+def _has_own_mask(unit: Unit) -> bool:
+    """Whether Eqn. 4's mask applies: one layer makes the neurons, and its consumers read nothing else."""
+    return (
+        not unit.partners
+        and unit.width == unit.producer.outputs
+        and all((c.channels >= 0).all() for c in unit.consumers)
+    )
 
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
@@ -78,7 +87,8 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
         readers = fit_readers(problem.unit, fit, judge, start.readers, config.damping)
         found["closed form"] = Solution(start.weight, start.bias, readers)
         errors["closed form"] = held_out_error(problem, found["closed form"])
-    if config.solver in ("joint", "l1-mask") and config.steps:
+    # Partners are only cut: what they give is taken as it comes.
+    if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
         descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
         fit, judge = sampled_moments(problem, descended.weight, descended.bias, seed)
         found["descent"], errors["descent"] = descended, held_out_error(problem, descended)
@@ -93,11 +103,14 @@ def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
     weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
     bias = bias if bias is not None else weight.new_zeros(len(weight))
-    producer = weight[problem.kept], bias[problem.kept]
+    producer = weight[problem.rows], bias[problem.rows]
     readers = []
     for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
         weight, bias = problem.walk.slim.layers[consumer.layer.node]
         constant = bias if bias is not None else weight.new_zeros(len(weight))
+        if consumer.outputs_now is not None:
+            left = torch.as_tensor(consumer.outputs_now)
+            weight, constant = weight[left], constant[left]
         readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
     return Solution(*producer, tuple(readers))
 

@@ -35,7 +35,7 @@ class _Reader:
 def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float, rounds: int = 48) -> Removal:
     """Remove neurons cheapest first, all consumers together; few at a time in wide layers, singly in narrow ones.
 
-    Each reader is (moments of its inputs, dense weight [d, o], columns [n, g] of each neuron).
+    Each reader is (moments of its inputs, dense weight [d, o], columns [n, g] of each neuron, -1 where it has fewer).
     """
     n = len(readers[0][2])
     prepared = [_prepare(*reader, damping) for reader in readers]
@@ -70,6 +70,10 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
     centred = (moments.gram[:d, :d] - moments.rows * torch.outer(mean, mean)) / moments.rows
     flat = groups.reshape(-1)
     hessian, weights = centred[flat][:, flat], weight.double()[flat]
+    absent = flat < 0
+    if absent.any():  # stand-ins that nothing reads
+        hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
+        hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)
     variance = float((weights * (hessian @ weights)).sum()) + 1e-30
     return _Reader(torch.cholesky_inverse(damped_factor(hessian, damping)), weights, groups.shape[1]), variance
 

@@ -1,7 +1,7 @@
 """What a run hands back: the slim model and everything worth knowing about how it came to be."""
 
 import platform
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -52,6 +52,7 @@ class PruneResult:
     seconds: dict[str, float]
     versions: dict[str, str]
     method: str = "ldrf"
+    attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
 
     @property
     def seed(self) -> int:
@@ -93,6 +94,7 @@ class PruneResult:
             "widths": self.widths,
             "full_widths": self.full_widths,
             "ranks": self.ranks,
+            "attributes": self.attributes,
             "skipped": [asdict(s) for s in self.skipped],
             "history": [asdict(h) for h in self.history],
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},

@@ -23,7 +23,7 @@ def input_rows(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
     if layer.is_linear:
         rows = x.reshape(-1, x.shape[-1])
         return rows if picked is None else rows[picked]
-    if math.prod(layer.kernel) == 1 and not any(layer.padding):
+    if math.prod(layer.kernel) == 1 and not any(layer.padding) and not layer.is_transposed:
         steps = tuple(slice(None, None, s) for s in layer.stride)
         rows = x[(slice(None), slice(None), *steps)].flatten(2).transpose(1, 2).reshape(-1, x.shape[1])
         return rows if picked is None else rows[picked]
@@ -31,9 +31,8 @@ def input_rows(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
 
 
 def _patches(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
-    pads = [p for pad in reversed(layer.padding) for p in (pad, pad)]
-    windows = F.pad(x, pads)
-    for dim, (k, s, d) in enumerate(zip(layer.kernel, layer.stride, layer.dilation, strict=True)):
+    windows, strides = _padded(layer, x)
+    for dim, (k, s, d) in enumerate(zip(layer.kernel, strides, layer.dilation, strict=True)):
         windows = windows.unfold(dim + 2, d * (k - 1) + 1, s)
         windows = windows[..., ::d] if d > 1 else windows
     # windows: [examples, channels, *positions, *kernel], still a view
@@ -44,6 +43,17 @@ def _patches(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
         return windows.reshape(-1, math.prod(windows.shape[1 + spatial :]))
     index = torch.unravel_index(picked, windows.shape[: 1 + spatial])
     return windows[index].flatten(1)
+
+
+def _padded(layer: Layer, x: Tensor) -> tuple[Tensor, tuple[int, ...]]:
+    """The map a kernel slides over and its strides; a transposed convolution has zeros between the values it reads."""
+    if not layer.output_padding:
+        return F.pad(x, [p for pad in reversed(layer.padding) for p in (pad, pad)]), layer.stride
+    spread = x.new_zeros(*x.shape[:2], *(s * (n - 1) + 1 for n, s in zip(x.shape[2:], layer.stride, strict=True)))
+    spread[(slice(None), slice(None), *(slice(None, None, s) for s in layer.stride))] = x
+    geometry = zip(layer.kernel, layer.dilation, layer.padding, layer.output_padding, strict=True)
+    sides = [(d * (k - 1) - p, d * (k - 1) - p + extra) for k, d, p, extra in geometry]
+    return F.pad(spread, [side for pair in reversed(sides) for side in pair]), (1,) * len(layer.kernel)
 
 
 def output_rows(layer: Layer, y: Tensor, picked: Tensor | None) -> Tensor:

@@ -35,4 +35,6 @@ def neuron_scores(criterion: Selection, unit: Unit, dense: Weights, survey: Surv
         return -survey.zeros
     if criterion == "activation":
         return survey.activity
-    return dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
+    norms = dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
+    scores, own = torch.zeros(unit.width), torch.as_tensor((unit.rows >= 0).nonzero()[0])
+    return scores.index_add(0, torch.as_tensor(unit.rows)[own], norms[own])

@@ -4,6 +4,7 @@ Each unit in turn is cut to a trial width in the dense network, its consumers re
 change of the network's outputs is measured. The ratio to the unit's own error weighs its error curve.
 """
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,8 +22,14 @@ from ldrf.units import Consumer, Unit
 
 
 def neuron_columns(consumer: Consumer, width: int) -> Tensor:
-    """Columns of the consumer's flattened weight behind each neuron [n, g]."""
-    return torch.stack([reader_columns(consumer, torch.tensor([i])) for i in range(width)])
+    """Columns of the consumer's flattened weight behind each neuron [n, g], -1 where one has fewer than others."""
+    size = math.prod(consumer.layer.kernel)
+    owned: list[list[int]] = [[] for _ in range(width)]
+    for place, neuron in enumerate(consumer.channels.tolist()):
+        if neuron >= 0:
+            owned[neuron] += range(place * size, (place + 1) * size)
+    most = max(map(len, owned))
+    return torch.tensor([columns + [-1] * (most - len(columns)) for columns in owned])
 
 
 def repaired(

@@ -1,32 +1,36 @@
 """Tensors cut and written into the modules of a copy: the only file that changes modules."""
 
+from collections.abc import Iterable, Mapping
+
 import torch
 from torch import Tensor, nn
 
-from ldrf.channel_flow import layer_tensors
+from ldrf.cutting import Kept, stated_sizes, surviving
 from ldrf.tracing import read_tensor
 from ldrf.units import Unit
 
 
-def cut_carriers(model: nn.Module, unit: Unit, kept: Tensor) -> dict[str, Tensor]:
-    """Per-channel tensors between producer and consumers, cut to the kept neurons."""
-    found = {}
-    for piece in unit.slices:
-        index = torch.isin(torch.as_tensor(piece.ids), kept).nonzero().flatten()
-        found[piece.tensor] = read_tensor(model, piece.tensor).detach().index_select(piece.dim, index)
+def cut_tensors(model: nn.Module, units: Iterable[Unit], kept: Kept) -> dict[str, Tensor]:
+    """Every tensor of the model that the units shrink, by name, without the neurons that go."""
+    found: dict[str, Tensor] = {}
+    for (name, dim), mask in surviving(units, kept).items():
+        tensor = found[name] if name in found else read_tensor(model, name).detach()
+        found[name] = tensor.index_select(dim, torch.as_tensor(mask.nonzero()[0], device=tensor.device))
     return found
 
 
-def cut_plainly(model: nn.Module, unit: Unit, kept: Tensor) -> None:
-    """Cut a unit in ``model`` itself to the kept neurons and change nothing else."""
-    tensors = cut_carriers(model, unit, kept)
-    for name in layer_tensors(unit.producer):
-        tensors[name] = read_tensor(model, name).detach().index_select(0, kept)
-    for consumer in unit.consumers:
-        index = torch.isin(torch.as_tensor(consumer.channels), kept).nonzero().flatten()
-        weight = tensors.get(consumer.layer.weight, read_tensor(model, consumer.layer.weight).detach())
-        tensors[consumer.layer.weight] = weight.index_select(1, index)
-    write_tensors(model, tensors)
+def cut_plainly(model: nn.Module, units: Iterable[Unit], kept: Kept) -> None:
+    """Cut units in ``model`` itself to the kept neurons and change nothing else."""
+    units = tuple(units)
+    write_tensors(model, cut_tensors(model, units, kept))
+    write_sizes(model, stated_sizes(units, kept))
+
+
+def write_sizes(model: nn.Module, sizes: Mapping[str, int]) -> None:
+    """Set whole numbers that modules keep, by qualified name."""
+    for name, size in sizes.items():
+        path, _, leaf = name.rpartition(".")
+        setattr(model.get_submodule(path), leaf, size)
 
 
 def write_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
@@ -57,8 +61,11 @@ def _state_sizes(module: nn.Module) -> None:
     weight = getattr(module, "weight", None)
     if isinstance(module, nn.modules.conv._ConvNd):
         out, per_group = module.weight.shape[:2]
-        if module.groups > 1 and module.groups == module.out_channels:
-            module.groups = out
+        if module.transposed:
+            module.in_channels, module.out_channels = out, per_group * module.groups
+            return
+        if module.groups > 1:  # they go whole
+            module.groups = module.groups * out // module.out_channels
         module.out_channels, module.in_channels = out, per_group * module.groups
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = module.weight.shape
@@ -67,3 +74,7 @@ def _state_sizes(module: nn.Module) -> None:
             module.num_features = len(module.running_mean)
     elif isinstance(module, nn.PReLU) and isinstance(weight, Tensor):
         module.num_parameters = len(weight)
+    elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and isinstance(weight, Tensor):
+        module.normalized_shape = tuple(weight.shape)
+    elif isinstance(module, nn.GroupNorm) and isinstance(weight, Tensor):
+        module.num_channels = len(weight)

@@ -70,11 +70,8 @@ def _unknown(what: str, name: str, units: tuple[Unit, ...], skipped: tuple[Skipp
     return f"Unknown layer '{name}' in {what}=: expected the name of a prunable layer, such as {', '.join(close)}."
 
 
-def apply_ignore(
-    model: nn.Module, ignore: Ignore, units: tuple[Unit, ...]
-) -> tuple[tuple[Unit, ...], tuple[Skipped, ...], frozenset[str]]:
+def apply_ignore(protected: frozenset[str], units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
     """Leave out every unit that would change the shape of an ignored layer, be it its outputs or its inputs."""
-    protected = ignored_modules(model, ignore)
     left, skipped = [], []
     for unit in units:
         hit = next((name for name in _touched(unit) if name in protected), None)
@@ -83,11 +80,11 @@ def apply_ignore(
         else:
             why = "it is ignored" if hit == unit.name else f"'{hit}', which it would change, is ignored"
             skipped.append(Skipped(unit.name, why))
-    return tuple(left), tuple(skipped), protected
+    return tuple(left), tuple(skipped)
 
 
 def _touched(unit: Unit) -> list[str]:
-    layers = [unit.producer, *(c.layer for c in unit.consumers)]
+    layers = [unit.producer, *unit.partners, *(c.layer for c in unit.consumers)]
     norms = [layer.norm.module for layer in layers if layer.norm]
     return [*unit.layers, *norms, *(s.tensor.rpartition(".")[0] for s in unit.slices)]
 

@@ -11,6 +11,7 @@ import traceback
 import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +22,12 @@ from torch.export import Dim
 
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.narrowing import RESHAPES, narrowed_args
 
 CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
+TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
+LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
 NORM = "aten._native_batch_norm_legit_no_training"
-CHANNEL_DIM = "ldrf_channel_dim"  # node.meta key: the dimension of a reshape that holds the channels
-RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,19 @@ class Layer:
     inputs: int
     outputs: int
     positions: int  # output positions per example: H*W, or tokens
+    is_transposed: bool = False  # its weight is stored inputs first; in the maths it is used as :func:`turned` says
+    output_padding: tuple[int, ...] = ()
+    input_positions: int = 0  # of a transposed convolution, which works once for each of them
+
+    @property
+    def calls(self) -> int:
+        """How often the weight is used per example."""
+        return self.input_positions or self.positions
+
+    @property
+    def row_dim(self) -> int:
+        """Dimension of the stored weight that counts the outputs; the other of the first two counts the inputs."""
+        return int(self.is_transposed)
 
     @property
     def is_linear(self) -> bool:
@@ -115,10 +130,19 @@ class Trace:
     fixed: frozenset[str]  # placeholders of tensors that a state dict does not carry, so they cannot be cut
 
     def index(self, node: str) -> int:
-        return self._positions()[node]
+        return self._positions[node]
 
+    def node(self, name: str) -> fx.Node:
+        return self.nodes[self._positions[name]]
+
+    @cached_property
     def _positions(self) -> dict[str, int]:
         return {node.name: i for i, node in enumerate(self.nodes)}
+
+    @cached_property
+    def fused(self) -> frozenset[str]:
+        """Nodes behind a folded norm, which hold their layer's own output."""
+        return frozenset(layer.norm.node for layer in self.layers if layer.norm)
 
 
 def trace(model: nn.Module, example: Inputs) -> Trace:
@@ -198,7 +222,7 @@ def operation(node: fx.Node) -> str:
 
 def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
     op = operation(node)
-    if node.op != "call_function" or op not in CONVOLUTIONS | {"aten.linear"}:
+    if node.op != "call_function" or op not in CONVOLUTIONS | TRANSPOSED | LINEARS:
         return None
     args = _bound_args(node)
     weight, bias = args["weight"], args.get("bias")
@@ -206,12 +230,14 @@ def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
         return None
     shape = tuple(weight.meta["val"].shape)
     out = tuple(node.meta["val"].shape)
-    linear = op == "aten.linear"
+    linear = op in LINEARS
     dims = len(shape) - 2
     spread = lambda key, default: _spread(args.get(key, default), dims)  # noqa: E731
-    if not linear and isinstance(args.get("padding", 0), str):
-        return None
     groups = 1 if linear else int(args.get("groups", 1))
+    transposed = op in TRANSPOSED or op == "aten.addmm"
+    padding = () if linear else _padding(args, shape[2:], dims)
+    if padding is None or (transposed and groups > 1):
+        return None
     positions = out[1:-1] if linear else out[2:]
     name = names[weight.name]
     return Layer(
@@ -222,13 +248,35 @@ def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
         norm=None if linear else _norm(node, names),
         kernel=() if linear else shape[2:],
         stride=() if linear else spread("stride", 1),
-        padding=() if linear else spread("padding", 0),
+        padding=padding,
         dilation=() if linear else spread("dilation", 1),
         groups=groups,
-        inputs=shape[1] * groups,
-        outputs=shape[0],
+        inputs=shape[0] if transposed else shape[1] * groups,
+        outputs=shape[1] if transposed else shape[0],
         positions=_product(positions),
+        is_transposed=transposed,
+        output_padding=spread("output_padding", 0) if op in TRANSPOSED else (),
+        input_positions=_product(args["input"].meta["val"].shape[2:]) if op in TRANSPOSED else 0,
     )
+
+
+def _padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> tuple[int, ...] | None:
+    """Zeros on either side, also where they are given by name; None where the two sides differ."""
+    padding = args.get("padding", 0)
+    if not isinstance(padding, str):
+        return _spread(padding, dims)
+    if padding == "valid":
+        return (0,) * dims
+    total = [d * (k - 1) for d, k in zip(_spread(args.get("dilation", 1), dims), kernel, strict=True)]
+    return None if any(t % 2 for t in total) else tuple(t // 2 for t in total)
+
+
+def turned(weight: Tensor) -> Tensor:
+    """A weight stored inputs first, [c, o, *k], as the plain one [o, c, *k]; done twice, it is the first again.
+
+    That of a transposed convolution then slides over the same map with zeros set between its values.
+    """
+    return weight.transpose(0, 1).flip(tuple(range(2, weight.ndim)))
 
 
 def _owner(node: fx.Node, fallback: str) -> str:
@@ -239,7 +287,15 @@ def _owner(node: fx.Node, fallback: str) -> str:
 
 def _bound_args(node: fx.Node) -> dict[str, Any]:
     schema = node.target._schema.arguments  # pyright: ignore
-    return {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+    found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+    if operation(node) == "aten.addmm":
+        return {"input": found["mat1"], "weight": found["mat2"], "bias": found["self"]}
+    return found
+
+
+def source_of(node: fx.Node) -> str:
+    """The name of the value that a layer's call reads."""
+    return _bound_args(node)["input"].name
 
 
 def _spread(value: Any, dims: int) -> tuple[int, ...]:
@@ -276,6 +332,7 @@ def folded(trace: Trace, model: nn.Module) -> Weights:
     layers: dict[str, tuple[Tensor, Tensor | None]] = {}
     for layer in trace.layers:
         weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
+        weight = turned(weight) if layer.is_transposed else weight
         layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
     tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
     return Weights(layers, tensors)
@@ -294,7 +351,7 @@ def fold(norm: Norm, weight: Tensor, bias: Tensor | None, own: dict[str, Tensor]
 
 def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[str, Any]) -> dict[str, Any]:
     """Execute ``nodes`` in order, reading and writing ``values`` by node name; returns ``values``."""
-    fused = {layer.norm.node for layer in trace.layers if layer.norm}
+    fused = trace.fused
     for node in nodes:
         if node.name in values:
             continue
@@ -311,16 +368,19 @@ def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[s
 
 def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values: dict[str, Any]) -> Tensor:
     weight, bias = parameters
-    x = values[node.args[0].name]  # pyright: ignore
-    if operation(node) == "aten.linear":
+    x = values[source_of(node)]
+    if operation(node) in LINEARS:
         return F.linear(x, weight, bias)
     args = _bound_args(node)
     groups = int(args.get("groups", 1))
-    if groups > 1 and groups == node.meta["val"].shape[1] and weight.shape[1] == 1:  # depthwise, and maybe cut
-        groups = weight.shape[0]
-    options = [args.get("stride", 1), args.get("padding", 0), args.get("dilation", 1)]
+    if groups > 1:  # they go whole, so a cut weight has as many fewer of them as it has fewer outputs
+        groups = groups * weight.shape[0] // int(node.meta["val"].shape[1])
+    options = [args.get("stride", 1), args.get("padding", 0)]
+    if operation(node) in TRANSPOSED:
+        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[weight.ndim - 2]
+        return back(x, turned(weight), bias, *options, args.get("output_padding", 0), 1, args.get("dilation", 1))
     convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
-    return convolve(x, weight, bias, *options, groups)  # pyright: ignore[reportCallIssue]
+    return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
 
 
 def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
@@ -329,19 +389,10 @@ def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
 
     args: Any = fx.map_arg(node.args, look_up)
     kwargs: Any = fx.map_arg(node.kwargs, look_up)
+    args = narrowed_args(operation(node), node, args)
     if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
-        return torch.reshape(args[0], _flexible(node, args[0], args[1]))
+        return torch.reshape(args[0], args[1])
     return node.target(*args, **kwargs)  # pyright: ignore
-
-
-def _flexible(node: fx.Node, x: Tensor, sizes: list[Any]) -> list[Any]:
-    """The traced sizes with -1 where the channels lie, so that the same call serves narrower maps."""
-    channels = node.meta.get(CHANNEL_DIM)
-    if channels is None:
-        return sizes
-    traced = node.meta["val"].shape  # a -1 of the model's own gives way: its size does not depend on the channels
-    known = [(len(x) if i == 0 else int(traced[i])) if size == -1 else size for i, size in enumerate(sizes)]
-    return [-1 if i == channels else size for i, size in enumerate(known)]
 
 
 def working_copy(model: nn.Module) -> nn.Module:

@@ -1,23 +1,28 @@
-"""What is cut together: a producing layer, everything its channels pass through, and the layers that read them."""
+"""What is cut together: producing layers, everything their channels pass through, and the layers that read them."""
 
+import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ldrf.channel_flow import ACTIVATIONS, Flow, Slice, follow_channels, layer_tensors
+from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, follow_channels, layer_tensors
 from ldrf.tracing import Layer, Trace, operation
+
+COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
 
 
 @dataclass(frozen=True)
 class Consumer:
-    """A layer that reads a unit's channels; ``channels[i]`` is the neuron behind its i-th input."""
+    """A layer that reads a unit's channels; ``channels[i]`` is the neuron behind its i-th input, or -1."""
 
     layer: Layer
     channels: np.ndarray
     other: str | None  # the value its output is added to, where it closes a residual branch
     sum: str | None  # and the node of that sum
     activation: str | None  # the activation that alone reads the result
+    outputs: np.ndarray | None = None  # dense outputs that are left, where other cuts took some
+    outputs_now: np.ndarray | None = None  # and which those are among the outputs of the slim layer as it stands
 
     @property
     def goal(self) -> str:
@@ -26,16 +31,35 @@ class Consumer:
 
 
 @dataclass(frozen=True)
+class Attribute:
+    """A whole number that a module keeps, such as its count of heads, which shrinks with a unit."""
+
+    module: str
+    name: str
+    full: int
+
+
+@dataclass(frozen=True)
 class Unit:
-    """``width`` neurons of ``producer`` that can be cut, with all tensors that shrink along."""
+    """``width`` neurons that can be cut, with the layer that makes them and all tensors that shrink along.
+
+    A neuron is one output of ``producer``, or several that must go together: those of one group, or of all parts of a
+    split. Where other layers' outputs are added to or multiplied with them, these ``partners`` shrink along.
+    """
 
     name: str
     width: int
     producer: Layer
     consumers: tuple[Consumer, ...]
-    slices: tuple[Slice, ...]  # carriers' tensors; their ids are neuron indices of this unit
+    slices: tuple[Slice, ...]  # tensors of carriers and partners; their ids are neurons of this unit
     start: int  # graph position of the producer
     end: int  # graph position of the last call its reconstruction looks at
+    rows: np.ndarray  # neuron of each output of the producer
+    partners: tuple[Layer, ...] = ()
+    coupled: bool = False  # its layers meet in sums, as those of a residual stream do
+    work: float = 0.0  # MACs per example outside layers, as in attention, that go with its width
+    stated: tuple[tuple[str, int], ...] = ()  # (module, size) of calls that write its width out
+    attributes: tuple[Attribute, ...] = ()  # numbers of such modules that are to follow its width
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -50,61 +74,165 @@ class Skipped:
     reason: str
 
 
-def find_units(trace: Trace) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
+@dataclass(frozen=True)
+class Found:
+    """Units of inner widths, units of coupled widths (residual streams), and the layers that belong to none."""
+
+    units: tuple[Unit, ...]
+    coupled: tuple[Unit, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Layers whose outputs share neurons: their place in the list of families and the neurons' roots in order."""
+
+    place: int
+    layers: tuple[Layer, ...]
+    roots: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Map:
+    """For every channel id: the family it belongs to and its neuron there."""
+
+    family: np.ndarray
+    neuron: np.ndarray
+
+    def local(self, ids: np.ndarray, family: int) -> np.ndarray:
+        """Neurons of one family behind ``ids``, -1 for all others."""
+        mine = (ids >= 0) & (self.family[ids] == family)
+        return np.where(mine, self.neuron[ids], FIXED)
+
+    def families(self, ids: np.ndarray) -> list[int]:
+        return np.unique(self.family[ids[ids >= 0]]).tolist()
+
+
+def find_units(trace: Trace, outer: frozenset[str] = frozenset()) -> Found:
     """Group the layers of a traced network into units; whatever is not understood is skipped with a reason."""
-    flow = follow_channels(trace)
-    frozen = {flow.root(int(i)): reason for ids, reason in reversed(flow.frozen) for i in ids}
-    owners: dict[int, list[str]] = defaultdict(list)
-    for node, ids in flow.produced.items():
-        for root in {flow.root(int(i)) for i in ids}:
-            owners[root].append(node)
-    by_node = {layer.node: layer for layer in trace.layers}
-    order = {node.name: i for i, node in enumerate(trace.nodes)}
+    return units_of(follow_channels(trace, outer))
+
+
+def units_of(flow: Flow) -> Found:
+    """Units from where channels were found to go."""
+    trace = flow.trace
+    families = _families(flow)
+    where = _map(flow, families)
+    reading: dict[int, list[tuple[Layer, np.ndarray]]] = defaultdict(list)
+    for reader, ids in flow.consumed:
+        for family in where.families(ids):
+            reading[family].append((reader, where.local(ids, family)))
+    carrying: dict[int, list[Slice]] = defaultdict(list)
+    for piece in flow.slices:
+        for family in where.families(piece.ids):
+            carrying[family].append(Slice(piece.tensor, piece.dim, where.local(piece.ids, family)))
+    frozen: dict[int, str] = {}
+    for ids, reason in flow.frozen:
+        for family in where.families(ids):
+            frozen.setdefault(family, reason)
+    stated: dict[int, dict[tuple[str, int], None]] = defaultdict(dict)
+    for module, size, ids in flow.stated:
+        for family in where.families(ids):
+            stated[family][module, size] = None
+    work: dict[int, float] = defaultdict(float)
+    for macs, ids in flow.work:
+        for family in where.families(ids)[:1]:
+            work[family] += macs
+    summed = {family for ids in flow.summed for family in where.families(ids)}
     units, skipped = [], []
-    for node, ids in flow.produced.items():
-        layer = by_node[node]
-        reason = _reason(trace, flow, layer, ids, frozen, owners, by_node)
-        unit = None if reason else _unit(trace, flow, layer, ids, order)
-        if unit is None:
-            skipped.append(Skipped(layer.name, reason or "no layer reads its outputs"))
+    for family in families:
+        readers, slices, place = reading[family.place], carrying[family.place], family.place
+        reason = _reason(trace, family, readers, slices, frozen.get(place))
+        if reason:
+            skipped += [Skipped(la.name, _told(family, la, reason)) for la in family.layers]
         else:
-            units.append(unit)
-    return tuple(sorted(units, key=lambda u: u.start)), tuple(skipped)
+            rows = [where.local(flow.produced[la.node], place) for la in family.layers]
+            coupled = len(family.layers) > 1 and place in summed
+            unit = _unit(trace, family, rows, readers, slices)
+            units.append(replace(unit, coupled=coupled, stated=tuple(stated[place]), work=work[place]))
+    units.sort(key=lambda u: u.start)
+    inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
+    return Found(tuple(inner), tuple(coupled), tuple(skipped))
+
+
+def _families(flow: Flow) -> list[_Family]:
+    """Layers in forward order, those that share a neuron in one family."""
+    by_node = {layer.node: layer for layer in flow.trace.layers}
+    owner: dict[int, int] = {}  # root -> first layer that makes it
+    parents = list(range(len(flow.produced)))
+
+    def top(i: int) -> int:
+        while parents[i] != i:
+            parents[i] = parents[parents[i]]
+            i = parents[i]
+        return i
+
+    made = [(by_node[node], flow.roots(ids)) for node, ids in flow.produced.items()]
+    for i, (_, roots) in enumerate(made):
+        for root in roots.tolist():
+            parents[top(i)] = top(owner.setdefault(root, i))
+    members: dict[int, list[int]] = defaultdict(list)
+    for i in range(len(made)):
+        members[top(i)].append(i)
+    families = []
+    for place, group in enumerate(sorted(members.values())):
+        roots = dict.fromkeys(root for i in group for root in made[i][1].tolist())
+        families.append(_Family(place, tuple(made[i][0] for i in group), np.array(list(roots))))
+    return families
+
+
+def _map(flow: Flow, families: list[_Family]) -> _Map:
+    count = len(flow.parents)
+    family, neuron = np.full(count, FIXED), np.full(count, FIXED)
+    for group in families:
+        family[group.roots], neuron[group.roots] = group.place, np.arange(len(group.roots))
+    roots = flow.roots(np.arange(count))
+    return _Map(family[roots], neuron[roots])
 
 
 def _reason(
-    trace: Trace,
-    flow: Flow,
-    layer: Layer,
-    ids: np.ndarray,
-    frozen: dict[int, str],
-    owners: dict[int, list[str]],
-    by_node: dict[str, Layer],
+    trace: Trace, family: _Family, readers: list[tuple[Layer, np.ndarray]], slices: list[Slice], stopped: str | None
 ) -> str | None:
-    """Why this layer's outputs must keep their number, or None."""
-    roots = [flow.root(int(i)) for i in ids]
-    for root in roots:
-        others = [by_node[n].name for n in owners[root] if n != layer.node]
-        if others:
-            return f"its outputs are added to or multiplied with those of '{others[0]}', so their widths are tied"
-    shared = _shared(trace, layer_tensors(layer))
-    if shared:
-        return f"its tensor '{shared}' is used by more than one call"
-    stopped = next((frozen[root] for root in roots if root in frozen), None)
+    """Why these layers' outputs must keep their number, or None."""
+    for layer in family.layers:
+        shared = _shared(trace, layer_tensors(layer))
+        if shared:
+            return f"its tensor '{shared}' is used by more than one call"
     if stopped:
         return stopped
-    readers = [reader for reader, read in flow.consumed if np.isin(read, ids).any()]
-    for reader in readers:
+    for reader, _ in readers:
         if _shared(trace, layer_tensors(reader)):
             return f"'{reader.name}', which reads its outputs, is called more than once or shares its weights"
-    shared = _shared(trace, [piece.tensor for piece in flow.slices if np.isin(piece.ids, ids).any()])
+    shared = _shared(trace, [piece.tensor for piece in slices])
     if shared:
         return f"its outputs meet the tensor '{shared}', which is used by more than one call"
-    if len(set(roots)) < len(roots):
-        return "some of its outputs are tied to each other"
-    if layer.outputs < 2:
+    wide = next((r for r, _ in readers if r.inputs * math.prod(r.kernel) > COLUMNS), None)
+    if wide:
+        return (
+            f"'{wide.name}', which reads its outputs, has {wide.inputs * math.prod(wide.kernel):,} weights per output: "
+            f"least squares is done on up to {COLUMNS:,}"
+        )
+    if max(layer.outputs for layer in family.layers) < 2:
         return "it has a single output"
-    return None
+    if len(family.roots) < 2:
+        return "all of its outputs are tied to each other"
+    return None if readers else "no layer reads its outputs"
+
+
+def _told(family: _Family, layer: Layer, reason: str) -> str:
+    """A family's reason as told of one of its layers."""
+    others = [la.name for la in family.layers if la.name != layer.name]
+    return f"{tied(others[0])}, and that cannot be cut: {reason}" if others else reason
+
+
+def tied(other: str) -> str:
+    return f"its outputs are added to or multiplied with those of '{other}', so their widths are tied"
+
+
+def left_coupled(unit: Unit) -> list[Skipped]:
+    """What is said of the layers of a coupled unit that is not cut."""
+    names = [unit.producer.name, *(layer.name for layer in unit.partners)]
+    return [Skipped(n, f"{tied(next(o for o in names if o != n))} (coupled=True cuts them together)") for n in names]
 
 
 def _shared(trace: Trace, tensors: list[str]) -> str | None:
@@ -112,28 +240,43 @@ def _shared(trace: Trace, tensors: list[str]) -> str | None:
     return next((name for name in tensors if trace.called.get(name, 1) > 1), None)
 
 
-def _unit(trace: Trace, flow: Flow, layer: Layer, ids: np.ndarray, order: dict[str, int]) -> Unit | None:
-    neuron = {flow.root(int(i)): n for n, i in enumerate(ids)}
-    local = lambda found: np.array([neuron.get(flow.root(int(i)), -1) for i in found])  # noqa: E731
-    consumers, end = [], order[layer.result]
-    for reader, read in flow.consumed:
-        channels = local(read)
-        if (channels < 0).all():
-            continue
+def _unit(
+    trace: Trace,
+    family: _Family,
+    rows: list[np.ndarray],
+    readers: list[tuple[Layer, np.ndarray]],
+    slices: list[Slice],
+) -> Unit:
+    producer, *partners = family.layers
+    consumers, end = [], trace.index(producer.result)
+    for reader, channels in readers:
         other, summed = _residual(trace, reader)
         activation = activation_behind(trace, summed or reader.result)
         consumers.append(Consumer(reader, channels, other, summed, activation))
-        end = max(end, order[summed or reader.result])
-    slices = [Slice(s.tensor, s.dim, local(s.ids)) for s in flow.slices]
-    slices = [s for s in slices if (s.ids >= 0).all()]
-    if not consumers:
-        return None
-    return Unit(layer.name, layer.outputs, layer, tuple(consumers), tuple(slices), order[layer.node], end)
+        end = max(end, trace.index(summed or reader.result))
+    for partner, own in zip(partners, rows[1:], strict=True):
+        slices = [*slices, *row_slices(partner, own)]
+    return Unit(
+        name=producer.name,
+        width=len(family.roots),
+        producer=producer,
+        consumers=tuple(consumers),
+        slices=tuple(slices),
+        start=trace.index(producer.node),
+        end=end,
+        rows=rows[0],
+        partners=tuple(partners),
+    )
+
+
+def row_slices(layer: Layer, rows: np.ndarray) -> list[Slice]:
+    """A layer's tensors along its outputs."""
+    return [Slice(name, layer.row_dim if name == layer.weight else 0, rows) for name in layer_tensors(layer)]
 
 
 def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
     """The other operand and the node of the sum that alone reads ``layer``'s output, if it closes a branch."""
-    result = next(n for n in trace.nodes if n.name == layer.result)
+    result = trace.node(layer.result)
     users = list(result.users)
     if len(users) != 1 or str(users[0].target) != "aten.add.Tensor" or len(users[0].args) != 2:
         return None, None
@@ -147,7 +290,7 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
 
 def activation_behind(trace: Trace, name: str) -> str | None:
     """The activation that alone reads the value ``name``, if there is one."""
-    users = list(next(n for n in trace.nodes if n.name == name).users)
+    users = list(trace.node(name).users)
     if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:
         return users[0].name
     return None

@@ -1,4 +1,4 @@
-"""The last look at a slim model before it is handed out: it runs, and computes what was solved for."""
+"""The last look at a slim model before it is handed out: it runs, computes what was solved for, and can be trained."""
 
 from typing import Any
 
@@ -8,6 +8,7 @@ from torch.utils import _pytree as pytree
 
 from ldrf.calibration import input_values
 from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
 from ldrf.network import Network
 from ldrf.tracing import Weights, run, working_copy
 
@@ -36,6 +37,21 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
                 raise LdrfError(
                     f"The slim {type(model).__name__} differs from what was solved for by {gap:.2g}: not handed out."
                 )
+    _check_trains(copied, chunk.map(lambda t: t[:2]))
+
+
+@torch.enable_grad()
+def _check_trains(model: nn.Module, chunk: Inputs) -> None:
+    """Raise unless a gradient step goes through the whole slim model; one that gives no gradients at all may."""
+    try:
+        outputs = [t for t in _tensors(chunk.call(model.requires_grad_(True))) if t.requires_grad]
+        if outputs:
+            sum((t.square().mean() for t in outputs), torch.zeros(())).backward()
+            torch.optim.SGD(model.parameters(), 1e-6).step()
+    except Exception as problem:
+        raise LdrfError(
+            f"The slim {type(model).__name__} cannot be trained, so it is not handed out: {problem}"
+        ) from problem
 
 
 def _tensors(outputs: Any) -> list[Tensor]:

@@ -250,6 +250,145 @@ class Sequence1d(nn.Module):
         return self.fc(F.relu(self.conv2(x)).mean(2))
 
 
+class Dense(nn.Module):
+    """DenseNet's block: every layer reads all that came before it, joined, through a norm of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 6, 3, padding=1)
+        self.norm1, self.conv1 = nn.BatchNorm2d(6), nn.Conv2d(6, 4, 3, padding=1, bias=False)
+        self.norm2, self.conv2 = nn.BatchNorm2d(10), nn.Conv2d(10, 4, 3, padding=1, bias=False)
+        self.norm3, self.fc = nn.BatchNorm2d(14), nn.Linear(14, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = torch.cat([x, self.conv1(F.relu(self.norm1(x)))], 1)
+        x = torch.cat([x, self.conv2(F.relu(self.norm2(x)))], 1)
+        return self.fc(F.relu(self.norm3(x)).mean((2, 3)))
+
+
+class Grouped(nn.Module):
+    """ResNeXt's block: a grouped convolution between two 1 x 1 ones, and a gate in two small layers (SE)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 12, 1, bias=False), nn.BatchNorm2d(12)
+        self.conv2, self.bn2 = nn.Conv2d(12, 12, 3, padding=1, groups=4, bias=False), nn.BatchNorm2d(12)
+        self.squeeze, self.excite = nn.Conv2d(12, 5, 1), nn.Conv2d(5, 12, 1)
+        self.conv3, self.fc = nn.Conv2d(12, 8, 1), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x))))))
+        x = x * torch.sigmoid(self.excite(F.relu(self.squeeze(x.mean((2, 3), keepdim=True)))))
+        return self.fc(F.relu(self.conv3(x)).mean((2, 3)))
+
+
+class Shuffled(nn.Module):
+    """ShuffleNet's unit: half of the channels pass, half are worked on, joined and shuffled; twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.one, self.two = (self._branch() for _ in range(2))
+        self.fc = nn.Linear(8, 5)
+
+    def _branch(self) -> nn.Module:
+        depthwise = nn.Conv2d(4, 4, 3, padding=1, groups=4)
+        return nn.Sequential(nn.Conv2d(4, 4, 1), nn.ReLU(), depthwise, nn.Conv2d(4, 4, 1), nn.BatchNorm2d(4), nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem(x))
+        for branch in (self.one, self.two):
+            left, right = x.chunk(2, 1)
+            x = torch.cat([left, branch(right)], 1)
+            b, c, h, w = x.shape
+            x = x.view(b, 2, c // 2, h, w).transpose(1, 2).reshape(b, c, h, w)
+        return self.fc(x.mean((2, 3)))
+
+
+class UNet(nn.Module):
+    """Down, up by transposed convolutions, joined with what was there before; the second grows by shuffled pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down1, self.down2 = nn.Conv2d(3, 6, 3, padding=1), nn.Conv2d(6, 8, 3, 2, 1)
+        self.down3 = nn.Conv2d(8, 12, 3, 2, 1)
+        self.up1, self.bn = nn.ConvTranspose2d(12, 8, 4, 2, 1, bias=False), nn.BatchNorm2d(8)
+        self.join1, self.up2 = nn.Conv2d(16, 8, 1), nn.Conv2d(8, 16, 1)
+        self.join2 = nn.ConvTranspose2d(10, 2, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        near = F.relu(self.down1(x))
+        middle = F.relu(self.down2(near))
+        x = F.relu(self.bn(self.up1(F.relu(self.down3(middle)))))
+        x = F.relu(self.join1(torch.cat([middle, x], 1)))
+        x = F.pixel_shuffle(self.up2(x), 2)
+        return self.join2(torch.cat([near, F.relu(x)], 1))
+
+
+class Normed(nn.Module):
+    """Norms over several channels at once: by groups on a map, over all channels of a token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.norm1 = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8)
+        self.conv2, self.norm2 = nn.Conv2d(8, 10, 3, padding=1), nn.LayerNorm(10)
+        self.fc = nn.Linear(10, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv2(F.relu(self.norm1(self.conv1(x))))
+        return self.fc(F.gelu(self.norm2(x.permute(0, 2, 3, 1))).mean((1, 2)))
+
+
+class Gated(nn.Module):
+    """A block of a language model: tokens, a gated MLP (SwiGLU) in two layers, and one whose halves gate each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.norm = nn.Conv2d(3, 8, 4, 4), nn.LayerNorm(8)
+        self.gate, self.up, self.down = nn.Linear(8, 12, bias=False), nn.Linear(8, 12), nn.Linear(12, 8)
+        self.both, self.back, self.head = nn.Linear(8, 20), nn.Linear(10, 8), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        y = self.norm(x)
+        x = x + self.down(F.silu(self.gate(y)) * self.up(y))
+        x = x + self.back(F.glu(self.both(x), -1))
+        return self.head(x.mean(1))
+
+
+class Heads(nn.Module):
+    """Attention whose heads are counted from the width, as in Llama: whole heads can go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 12, 4, 4)
+        self.q, self.k, self.v, self.o = (nn.Linear(12, 12) for _ in range(4))
+        self.head = nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        q, k, v = (layer(x).view(*x.shape[:2], -1, 3).transpose(1, 2) for layer in (self.q, self.k, self.v))
+        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(*x.shape[:2], -1)
+        return self.head((x + self.o(seen)).mean(1))
+
+
+class Cross(nn.Module):
+    """YOLO's C2f: one convolution split in two, each half and every later map joined at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter = nn.Conv2d(3, 8, 1)
+        self.one, self.two = nn.Conv2d(4, 4, 3, padding=1), nn.Conv2d(4, 4, 3, padding=1)
+        self.leave, self.fc = nn.Conv2d(16, 8, 1), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        maps = list(F.silu(self.enter(x)).chunk(2, 1))
+        maps.append(F.silu(self.one(maps[-1])))
+        maps.append(F.silu(self.two(maps[-1])))
+        return self.fc(F.silu(self.leave(torch.cat(maps, 1))).mean((2, 3)))
+
+
 def settled(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model with random weights, and norms whose statistics and affine parts are not the trivial ones."""
     generator = torch.Generator().manual_seed(seed)
@@ -293,4 +432,5 @@ CASES = (
     *map(Case, (Chain, Residual, Bottleneck, Flattened, Mlp, Inverted, VitBlock, Branches)),
     Case(TwoInputs, two_inputs),
     *map(Case, (CalledTwice, Tied, Carriers, LinearOnly, Sequence1d)),
+    *map(Case, (Dense, Grouped, Shuffled, UNet, Normed, Gated, Heads, Cross)),
 )

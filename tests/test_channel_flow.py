@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -48,6 +48,17 @@ def flow_of(carry):
         (lambda x: x[:, :, ::2, 1:], 1, range(6)),
         (lambda x: x * torch.sigmoid(x.mean((2, 3), keepdim=True)), 1, range(6)),
         (lambda x: F.interpolate(x, scale_factor=2), 1, range(6)),
+        (lambda x: x.permute(0, 2, 3, 1).flatten(1), 1, list(range(6)) * 16),
+        (lambda x: torch.cat([x, x], 1), 1, [*range(6), *range(6)]),
+        (lambda x: torch.cat([x, torch.ones(2, 3, 4, 4)], 1), 1, [*range(6), -1, -1, -1]),
+        (lambda x: torch.stack([x, x], 2), 1, range(6)),
+        (lambda x: x[:, :, None].expand(-1, -1, 3, -1, -1).repeat(1, 2, 1, 1, 1), 1, [*range(6), *range(6)]),
+        (lambda x: x.roll(1, 2).flip(3)[:, :, [0, 2]].squeeze(0), 1, range(6)),
+        (lambda x: x.unbind(2)[1], 1, range(6)),
+        (lambda x: torch.softmax(x, 2).amax(3), 1, range(6)),
+        (lambda x: F.pixel_unshuffle(x, 2), 1, np.repeat(range(6), 4)),
+        (lambda x: F.layer_norm(x, (4,)), 1, range(6)),
+        (lambda x: torch.where(x > 0, x, x.square()), 1, range(6)),
     ],
 )
 def test_channels_that_can_be_followed(carry, dim, ids):
@@ -62,14 +73,16 @@ def test_channels_that_can_be_followed(carry, dim, ids):
     ("carry", "reason"),
     [
         (lambda x: torch.softmax(x, 1), "softmax"),
-        (lambda x: x.view(x.size(0), 2, 3, 4, 4), "view"),
-        (lambda x: x.permute(0, 2, 3, 1).flatten(1), "view"),
+        (lambda x: x.view(x.size(0), 4, 24), "view"),
+        (lambda x: x.view(2 * x.size(0), 3, 4, 4), "view"),
         (lambda x: F.pad(x, (0, 0, 0, 0, 1, 1)), "padded with extra channels"),
-        (lambda x: x[:, 1:], "slice"),
-        (lambda x: torch.cat([x, x], 1), "cat"),
+        (lambda x: x[:, 1:], "unequal parts"),
+        (lambda x: x.split([1, 5], 1)[1], "unequal parts"),
+        (lambda x: torch.cat([x, torch.ones(2, 6, 1, 4)], 2), "joined"),
         (lambda x: x.mean((1, 2)), "mean"),
-        (lambda x: F.layer_norm(x, (4,)), "layer_norm"),
-        (lambda x: F.pixel_shuffle(x[:, :4], 2), "slice"),
+        (lambda x: F.layer_norm(x, (6, 4, 4)), "layer_norm"),
+        (lambda x: x.select(1, 2), "select"),
+        (lambda x: x[:, ::2], "slice"),
         (lambda x: x * torch.arange(6.0).view(6, 1, 1), "sum or product"),
         (lambda x: x.flip(1), "flip"),
     ],
@@ -93,14 +106,18 @@ def test_flatten_keeps_each_index_with_its_channel(channels, height, width, star
     """Against the oracle: flatten a map that holds its own channel numbers."""
     from types import SimpleNamespace
 
-    from ldrf.channel_flow import Channels, Flow, _reshape
+    from ldrf.channel_shapes import view
+    from ldrf.channels import Channels, Flow
 
     end = min(start + rest, 3)
     x = torch.arange(channels).view(1, channels, 1, 1).expand(2, channels, height, width)
     flat = x.flatten(start, end)
-    node = SimpleNamespace(args=[SimpleNamespace(meta={"val": x})], meta={"val": flat}, target="aten.view.default")
-    node.all_input_nodes = []
-    found = _reshape(Flow(None), node, {"x": Channels(1, np.arange(channels))})  # pyright: ignore
+    node = SimpleNamespace(
+        name="v", args=[SimpleNamespace(meta={"val": x})], meta={"val": flat}, target="aten.view.default"
+    )
+    flow = Flow(None)  # pyright: ignore
+    found = view(flow, node, {"x": Channels(1, flow.fresh(channels))})  # pyright: ignore
+    assume(channels > 1)
     assert found is not None
     for index, owner in enumerate(found.ids.tolist()):
         assert (flat.select(found.dim, index) == owner).all()
@@ -133,3 +150,36 @@ def test_carriers_are_cut_with_their_channels(network):
         ("scale", 0): 12,
         **{(f"bn2.{n}", 0): 14 for n in ("weight", "bias", "running_mean", "running_var")},
     }
+
+
+@pytest.mark.parametrize(
+    ("carry", "dim", "neurons"),
+    [
+        (lambda x: x.view(x.size(0), 2, 3, 4, 4), 2, [0, 1, 2, 0, 1, 2]),
+        (lambda x: x.view(x.size(0), 2, 3, 4, 4).transpose(1, 2).flatten(1, 2), 1, [0, 1, 2, 0, 1, 2]),
+        (lambda x: x.chunk(2, 1)[1], 1, [0, 1, 2, 0, 1, 2]),
+        (lambda x: x[:, 2:], 1, [0, 1, 0, 1, 0, 1]),
+        (lambda x: F.glu(x, 1), 1, [0, 1, 2, 0, 1, 2]),
+        (lambda x: F.group_norm(x, 2), 1, [0, 1, 2, 0, 1, 2]),
+        (lambda x: F.conv2d(x, torch.ones(6, 2, 1, 1), groups=3), None, None),
+        (lambda x: F.pixel_shuffle(torch.cat([x, x], 1)[:, :8], 2), 1, [0, 1, 2, 3, 0, 1]),
+    ],
+)
+def test_equal_parts_make_one_neuron_of_several_channels(carry, dim, neurons):
+    graph, flow = flow_of(carry)
+    found = flow.values.get(graph.outputs[0])
+    if dim is None:
+        assert found is None
+        return
+    assert found.dim == dim
+    roots = flow.roots(np.arange(6))
+    together = [[bool(a == b) for b in roots] for a in roots]
+    assert together == [[a == b for b in neurons] for a in neurons]
+
+
+def test_the_first_part_of_a_split_view_can_shrink_instead():
+    graph = trace(Between(lambda x: x.view(x.size(0), 2, 3, 4, 4)).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
+    node = next(n.name for n in graph.nodes if n.name.startswith("view"))
+    flow = follow_channels(graph, frozenset({node}))
+    assert flow.values[graph.outputs[0]].dim == 1
+    assert flow.roots(np.arange(6)).tolist() == [0, 0, 0, 3, 3, 3]

@@ -86,7 +86,7 @@ def prune_args(plugin: str, *more: str) -> list[str]:
 # How it ends
 
 
-@pytest.mark.parametrize("command", ["demo", "analyze", "prune", "evaluate", "train"])
+@pytest.mark.parametrize("command", ["demo", "inspect", "analyze", "prune", "evaluate", "train"])
 def test_every_command_has_an_example_in_its_help(command, capsys):
     assert main([command, "--help"]) == 0
     assert f"For example: ldrf {command}" in capsys.readouterr().out

@@ -23,8 +23,7 @@ def test_cost_of_any_plan_is_the_count_of_the_cut_model(network, case: Case, dat
     net = network(case.kind)
     widths = {u.name: data.draw(st.integers(1, u.width), label=u.name) for u in net.units}
     cut = copy.deepcopy(net.model)
-    for unit in net.units:
-        cut_plainly(cut, unit, torch.arange(unit.width)[-widths[unit.name] :])
+    cut_plainly(cut, net.units, {u.name: torch.arange(u.width)[-widths[u.name] :] for u in net.units})
     macs = mac_model(net.trace, net.units, count_macs(net.model, net.example))
     parameters = parameter_model(net.trace, net.units, count_parameters(net.model))
     assert macs.at(widths) == pytest.approx(count_macs(cut, net.example), rel=1e-9)

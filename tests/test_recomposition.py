@@ -7,12 +7,13 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import CASES, Carriers, Case, Chain, Inverted, Residual, VitBlock, images, make
+from networks import CASES, Carriers, Case, Chain, Inverted, Normed, Residual, VitBlock, images, make
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
 from ldrf.calibration import input_values
+from ldrf.cutting import stays
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
 from ldrf.recomposition import OutputStatistics, _restored, output_statistics
@@ -152,16 +153,17 @@ def test_channels_last_is_kept_and_changes_nothing():
     torch.testing.assert_close(one(images(4)), other(images(4)), rtol=1e-2, atol=1e-2)
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.kind is not Normed], ids=str)
 def test_plain_cutting_equals_zeroed_columns(network, case: Case):
     net = network(case.kind)
     slim, masked = copy.deepcopy(net.model), copy.deepcopy(net.model)
+    kept = {u.name: torch.arange(0, u.width, 2) for u in net.units}
+    cut_plainly(slim, net.units, kept)
     for unit in net.units:
-        kept = torch.arange(0, unit.width, 2)
-        cut_plainly(slim, unit, kept)
         for consumer in unit.consumers:
-            gone = ~torch.isin(torch.as_tensor(consumer.channels), kept)
-            masked.get_submodule(consumer.layer.name).weight.data[:, gone] = 0
+            gone = (~stays(consumer.channels, kept[unit.name])).nonzero()[0]
+            weight = masked.get_submodule(consumer.layer.name).weight.data
+            weight.index_fill_(1 - consumer.layer.row_dim, torch.as_tensor(gone), 0)
     batch = case.batch(5)
     torch.testing.assert_close(outputs(slim, batch), outputs(masked, batch), rtol=1e-4, atol=1e-5)
 

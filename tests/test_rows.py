@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldrf.rows import Moments, damped_factor, input_rows, least_squares, output_rows, sample_positions
-from ldrf.tracing import Layer
+from ldrf.tracing import Layer, turned
 
 
 def layer_of(weight, kernel=(), stride=(), padding=(), dilation=(), positions=1) -> Layer:
@@ -46,6 +47,27 @@ def test_rows_times_matrix_is_the_convolution(data, dims, channels, seed):
     picked = torch.randperm(len(rows))[:3].sort().values
     torch.testing.assert_close(input_rows(layer, x, picked) @ weight.flatten(1).T, rows[picked], rtol=1e-4, atol=1e-4)
     assert torch.equal(output_rows(layer, y, picked), output_rows(layer, y, None)[picked])
+
+
+@given(data=st.data(), dims=st.integers(1, 3), seed=st.integers(0, 999))
+def test_rows_times_turned_matrix_is_the_transposed_convolution(data, dims, seed):
+    torch.manual_seed(seed)
+    draw = lambda low, high: tuple(data.draw(st.integers(low, high)) for _ in range(dims))  # noqa: E731
+    kernel, stride, dilation, extents = draw(1, 3), draw(1, 3), draw(1, 2), draw(1, 4)
+    reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    padding = tuple(
+        data.draw(st.integers(0, min(r, (n - 1) * s // 2))) for r, n, s in zip(reach, extents, stride, strict=True)
+    )
+    extra = tuple(data.draw(st.integers(0, max(s, d) - 1)) for s, d in zip(stride, dilation, strict=True))
+    x, weight = torch.randn(2, 3, *extents), torch.randn(3, 4, *kernel)
+    back = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
+    y = back(x, weight, None, stride, padding, extra, 1, dilation)
+    plain = turned(weight)
+    geometry = {"is_transposed": True, "output_padding": extra}
+    layer = replace(layer_of(plain, kernel, stride, padding, dilation, math.prod(y.shape[2:])), **geometry)
+    rows = input_rows(layer, x, None) @ plain.flatten(1).T
+    torch.testing.assert_close(rows, output_rows(layer, y, None), rtol=1e-4, atol=1e-4)
+    assert torch.equal(turned(plain), weight)
 
 
 def test_patches_are_those_of_unfold():

@@ -6,16 +6,18 @@ from typing import Annotated
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, subcommand
 
-from ldrf.cli import analyze, demo, evaluate, prune, reproduce, train
+from ldrf.cli import analyze, demo, evaluate, inspect, prune, reproduce, train
 from ldrf.cli.analyze import Analyze
 from ldrf.cli.demo import Demo
 from ldrf.cli.evaluate import Evaluate
+from ldrf.cli.inspect import Inspect
 from ldrf.cli.prune import Prune
 from ldrf.cli.reproduce import Reproduce
 from ldrf.cli.train import Train
 
 Command = (
     Annotated[Demo, subcommand("demo", description=demo.HELP)]
+    | Annotated[Inspect, subcommand("inspect", description=inspect.HELP)]
     | Annotated[Analyze, subcommand("analyze", description=analyze.HELP)]
     | Annotated[Prune, subcommand("prune", description=prune.HELP)]
     | Annotated[Evaluate, subcommand("evaluate", description=evaluate.HELP)]
@@ -24,7 +26,7 @@ Command = (
 )
 
 
-def read_command(argv: Sequence[str] | None) -> Demo | Analyze | Prune | Evaluate | Reproduce | Train:
+def read_command(argv: Sequence[str] | None) -> Demo | Inspect | Analyze | Prune | Evaluate | Reproduce | Train:
     """Parse the command line; help and mistakes end in SystemExit."""
     return tyro.cli(
         Command,  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,264 @@
+"""What each ATen operation does to channels: a table from its name to a rule, not branches.
+
+A rule gets the channels that arrive at a call and says which its result carries (a list for several results, None when
+they end there). What is not in the table freezes whatever reaches it.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from torch import Tensor, fx
+
+from ldrf import channel_shapes as shapes
+from ldrf.channels import BATCH, Channels, Flow, Slice, extents, first, unknown, where
+from ldrf.narrowing import RESHAPES
+from ldrf.tracing import NORM, operation
+
+Arriving = dict[str, Channels]
+Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
+
+SUMS = {"aten.add", "aten.sub"}
+
+
+def _same(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+    """Element by element: channels stay where they are."""
+    return first(arriving)
+
+
+def _elementwise(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """A sum or product: channels of both operands are tied; a per-channel tensor is cut along."""
+    rank = node.meta["val"].ndim
+    aligned = []  # (dimension in the result, ids) of each operand with channels
+    for operand in node.all_input_nodes:
+        if operand.name in arriving:
+            given = arriving[operand.name]
+            aligned.append((given.dim + rank - operand.meta["val"].ndim, given.ids))
+    dims, lengths = {d for d, _ in aligned}, {len(ids) for _, ids in aligned}
+    if len(dims) > 1 or len(lengths) > 1:
+        return unknown(flow, node, arriving)
+    dim, ids = aligned[0]
+    why = f"its outputs meet others in a sum or product{where(node)} that cannot be cut with them"
+    for operand in node.all_input_nodes:
+        if operand.name not in arriving and not _broadcasts(flow, operand, rank, dim, ids):
+            for channels in arriving.values():
+                flow.freeze(channels.ids, why)
+            return None
+    for _, other in aligned[1:]:
+        if operation(node) in SUMS and (ids != other).any():
+            flow.summed.append(ids)
+        flow.tie(ids, other, why)
+    return Channels(dim, np.max([other for _, other in aligned], axis=0) if (ids < 0).any() else ids)
+
+
+def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarray) -> bool:
+    """Whether an operand without channels is the same for all of them, or a tensor that can be cut."""
+    value = operand.meta.get("val")
+    if not isinstance(value, Tensor):
+        return True
+    own = dim - (rank - value.ndim)
+    if own < 0 or value.shape[own] == 1:
+        return True
+    if operand.name in flow.trace.names and operand.name not in flow.trace.fixed and value.shape[own] == len(ids):
+        flow.slices.append(Slice(flow.trace.names[operand.name], own, ids))
+        return True
+    return False
+
+
+def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    given = first(arriving)
+    return given if given.dim == 1 and node.args[0].meta["val"].ndim > 2 else unknown(flow, node, arriving)  # pyright: ignore
+
+
+def _reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """A mean, sum or maximum over other dimensions."""
+    given = first(arriving)
+    args: Any = node.args
+    rank = args[0].meta["val"].ndim
+    dims = args[1] if len(args) > 1 else node.kwargs.get("dim")
+    dims = [dims] if isinstance(dims, int) else dims
+    if not isinstance(dims, list | tuple) or not dims:
+        return unknown(flow, node, arriving)
+    gone = {int(d) % rank for d in dims}
+    if given.dim in gone:
+        return unknown(flow, node, arriving)
+    result = node.meta["val"]
+    kept = (result[0] if isinstance(result, list | tuple) else result).ndim == rank
+    return Channels(given.dim if kept else given.dim - sum(d < given.dim for d in gone), given.ids)
+
+
+def _softmax(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    given = first(arriving)
+    dim = int(node.args[1]) % node.meta["val"].ndim  # pyright: ignore
+    return given if dim != given.dim else unknown(flow, node, arriving)
+
+
+def _cut_along(flow: Flow, tensors: Any, ids: np.ndarray) -> None:
+    """Note per-channel tensors of a norm or activation."""
+    for operand in tensors:
+        if isinstance(operand, fx.Node) and operand.name in flow.trace.names:
+            flow.slices.append(Slice(flow.trace.names[operand.name], 0, ids))
+
+
+def _batch_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """A BatchNorm that could not be folded: per channel, its four tensors are cut along."""
+    given = first(arriving)
+    if given.dim != 1 or len(arriving) > 1:
+        return unknown(flow, node, arriving)
+    _cut_along(flow, node.args[1:5], given.ids)
+    return given
+
+
+def _layer_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """Over other dimensions it leaves channels alone; over theirs alone it is cut along, and sees fewer of them."""
+    given, rank = first(arriving), node.args[0].meta["val"].ndim  # pyright: ignore
+    sizes: Any = node.args[1]
+    if given.dim < rank - len(sizes):
+        return given
+    if len(sizes) > 1 or len(arriving) > 1:
+        return unknown(flow, node, arriving)
+    _cut_along(flow, node.args[2:4], given.ids)
+    return given
+
+
+def _group_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """Every group keeps as many channels as the others: those at the same place of each group become one neuron."""
+    given = first(arriving)
+    args: Any = node.args
+    native = operation(node) == "aten.native_group_norm"
+    groups, tensors = (args[6], args[1:3]) if native else (args[1], args[2:4])
+    if given.dim != 1 or len(arriving) > 1 or not isinstance(groups, int):
+        return unknown(flow, node, arriving)
+    table = given.ids.reshape(groups, -1)
+    ids = given.ids
+    if 1 < groups < len(ids):
+        flow.tie(table, table[:1], f"its outputs are normalised{where(node)} together with others")
+        ids = np.tile(table[0], groups)
+    elif groups == len(ids):
+        return unknown(flow, node, arriving)  # the number of groups, which is the width, is written in the module
+    _cut_along(flow, tensors, ids)
+    return Channels(1, ids)
+
+
+def _prelu(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    given = first(arriving)
+    weight: Any = node.args[1]
+    if weight.meta["val"].numel() > 1:
+        if given.dim != 1 and operation(node) == "aten.prelu":
+            return unknown(flow, node, arriving)
+        _cut_along(flow, [weight], given.ids)
+    return given
+
+
+def _product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """A matrix product of two values: rows and columns pass, what is summed over stays whole, stacks are tied."""
+    operands: Any = node.args[:2]
+    rank = node.meta["val"].ndim
+    found: list[Channels] = []
+    for operand, summed, other in ((operands[0], 1, operands[1]), (operands[1], 2, operands[0])):
+        given = arriving.get(operand.name)
+        if given is None:
+            continue
+        back = operand.meta["val"].ndim - given.dim
+        paired = arriving.get(other.name)
+        alone = back == 3 - summed or (paired is not None and back > 2 and paired.dim == given.dim)
+        if back == summed or not alone or operand.meta["val"].ndim != rank:
+            unknown(flow, node, {operand.name: given})
+        else:
+            found.append(Channels(rank - back, given.ids))
+    if found:
+        flow.work.append((math.prod(extents(node)) / BATCH * extents(operands[0])[-1], found[0].ids))
+    return _agreed(flow, node, found)
+
+
+def _attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """softmax(q k^T) v: widths of v pass, whole heads of q, k and v go together, the width of q and k stays."""
+    names: Any = [operand.name for operand in node.args[:3]]  # pyright: ignore
+    rank = node.args[0].meta["val"].ndim  # pyright: ignore
+    heads = [arriving.get(name) for name in names]
+    whole = all(h is not None and h.dim == rank - 3 for h in heads) and len({len(h.ids) for h in heads if h}) == 1
+    found: list[Channels] = []
+    for name in dict.fromkeys(n for n in arriving):
+        given = arriving[name]
+        if (whole and name in names) or (name == names[2] and given.dim == rank - 1 and names.count(name) == 1):
+            found.append(given)
+        else:
+            unknown(flow, node, {name: given})
+    if found:
+        query, value = extents(node.args[0]), extents(node.args[2])
+        width = value[-1] + (query[-1] if whole else 0)
+        flow.work.append((math.prod(query[:-1]) / BATCH * value[-2] * width, found[0].ids))
+    return _agreed(flow, node, found)
+
+
+def _agreed(flow: Flow, node: fx.Node, found: list[Channels]) -> Channels | None:
+    """One answer where all say the same dimension, tied to each other; otherwise all are frozen."""
+    if len({f.dim for f in found}) > 1 or len({len(f.ids) for f in found}) > 1:
+        return unknown(flow, node, {str(i): f for i, f in enumerate(found)})
+    for other in found[1:]:
+        flow.tie(found[0].ids, other.ids, f"its outputs meet others{where(node)} that cannot be cut with them")
+    return found[0] if found else None
+
+
+def _nothing(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
+    """A size or another number taken from the value carries no channels."""
+
+
+def _named(names: str, rule: Rule) -> dict[str, Rule]:
+    return {f"aten.{name}": rule for name in names.split()}
+
+
+ACTIVATIONS = _named(
+    "relu relu6 hardtanh gelu silu sigmoid tanh hardswish hardsigmoid leaky_relu elu selu celu mish", _same
+)
+
+RULES: dict[str, Rule] = {
+    **ACTIVATIONS,
+    **_named(
+        "softplus clone contiguous dropout neg abs sqrt rsqrt square exp log pow clamp clamp_min clamp_max alias "
+        "detach detach_ to _to_copy lift_fresh_copy softsign erf log_sigmoid log_sigmoid_forward hardshrink softshrink "
+        "threshold reciprocal sign sin cos log1p expm1 floor ceil round logical_not bitwise_not isnan type_as",
+        _same,
+    ),
+    **_named(
+        "add sub mul div maximum minimum where masked_fill eq ne gt lt ge le logical_and logical_or fmod remainder "
+        "floor_divide rsub lerp addcmul addcdiv",
+        _elementwise,
+    ),
+    **_named(
+        "max_pool1d max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d "
+        "adaptive_avg_pool3d adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d max_pool2d_with_indices "
+        "max_pool3d_with_indices _adaptive_avg_pool2d _adaptive_avg_pool3d upsample_nearest1d upsample_nearest2d "
+        "upsample_nearest3d upsample_linear1d upsample_bilinear2d upsample_bicubic2d upsample_trilinear3d "
+        "_upsample_bilinear2d_aa _upsample_bicubic2d_aa _upsample_nearest_exact2d reflection_pad1d reflection_pad2d "
+        "replication_pad1d replication_pad2d replication_pad3d grid_sampler_2d grid_sampler",
+        _pool,
+    ),
+    **_named("mean sum amax amin var std max min argmax argmin prod var_mean", _reduce),
+    **_named("softmax _softmax log_softmax _log_softmax cumsum", _softmax),
+    **_named("permute transpose t", shapes.permute),
+    **_named("constant_pad_nd pad", shapes.pad),
+    **_named("slice", shapes.take),
+    **_named("split split_with_sizes chunk", shapes.split),
+    **_named("unbind", shapes.unbind),
+    **_named("select", shapes.select),
+    **_named("index", shapes.index),
+    **_named("roll flip", shapes.elsewhere),
+    **_named("unsqueeze", shapes.unsqueeze),
+    **_named("squeeze", shapes.squeeze),
+    **_named("expand", shapes.expand),
+    **_named("repeat", shapes.repeat),
+    **_named("cat concat", shapes.join),
+    **_named("stack", shapes.stack),
+    **_named("glu", shapes.halves),
+    **_named("pixel_shuffle pixel_unshuffle", shapes.shuffle_pixels),
+    **_named("bmm matmul", _product),
+    **_named("scaled_dot_product_attention", _attention),
+    **_named("sym_size", _nothing),
+    **_named("prelu _prelu_kernel", _prelu),
+    **_named("layer_norm native_layer_norm rms_norm _fused_rms_norm", _layer_norm),
+    **_named("group_norm native_group_norm", _group_norm),
+    **dict.fromkeys(RESHAPES, shapes.view),
+    NORM: _batch_norm,
+}

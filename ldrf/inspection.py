@@ -1,0 +1,121 @@
+"""Look before cutting: what of a network can be pruned, what hangs together, and why the rest cannot."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ldrf.allocation import reachable
+from ldrf.config import PruneConfig
+from ldrf.cost import count_macs, mac_model
+from ldrf.network import Network, read_network, with_coupled
+from ldrf.planning import unit_ranks
+from ldrf.tables import table
+from ldrf.targets import Ignore
+from ldrf.units import Skipped, Unit
+
+
+@dataclass(frozen=True)
+class UnitView:
+    """One unit: its neurons, the layers that make, carry and read them, and the MACs that depend on its width."""
+
+    name: str
+    width: int
+    smallest: int  # its rank: the width below which it is not cut
+    together: tuple[str, ...]  # layers whose outputs are cut with it
+    readers: tuple[str, ...]
+    macs: float
+    coupled: bool
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What can be cut in a network, and what each layer that is left alone is left alone for."""
+
+    units: tuple[UnitView, ...]
+    skipped: tuple[Skipped, ...]
+    macs: int
+    share: float  # of the MACs that lie in layers a unit can shrink
+    speedup: float  # the largest, every unit at its smallest width
+    coupled_speedup: float  # the same with coupled widths cut too
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "macs": self.macs,
+            "prunable_share": self.share,
+            "largest_speedup": self.speedup,
+            "largest_speedup_coupled": self.coupled_speedup,
+            "units": [vars(u) for u in self.units],
+            "skipped": [vars(s) for s in self.skipped],
+        }
+
+    def __str__(self) -> str:
+        rows = [
+            (u.name, u.width, u.smallest, f"{u.macs / self.macs:.1%}", _listed(u.together), _listed(u.readers))
+            for u in self.units
+        ]
+        heads = ("unit", "neurons", "at least", "MACs", "cut with it", "read by")
+        lines = [table(heads, rows), "", self.headline()]
+        if self.skipped:
+            lines += ["", f"{len(self.skipped)} layers keep their width:"]
+            lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
+        return "\n".join(lines)
+
+    def headline(self) -> str:
+        text = (
+            f"{self.share:.0%} of {self.macs / 1e6:,.1f} M MACs lie in layers that can shrink; "
+            f"the largest speedup is {self.speedup:.2f}x"
+        )
+        more = self.coupled_speedup > self.speedup * 1.005
+        return f"{text}, and {self.coupled_speedup:.2f}x with coupled widths." if more else f"{text}."
+
+
+def _listed(names: tuple[str, ...], most: int = 3) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def inspect(
+    model: nn.Module, batches: Iterable[Any], *, ignore: Ignore = (), config: PruneConfig | None = None
+) -> Inspection:
+    """Trace ``model`` on a batch and say what could be pruned; nothing is changed or solved."""
+    config = config or PruneConfig()
+    return inspect_network(read_network(model, batches, ignore, config), config)
+
+
+def inspect_network(network: Network, config: PruneConfig) -> Inspection:
+    """The same for a network that is traced already."""
+    total = count_macs(network.model, network.example)
+    full, ranks = _limits(network, config, total)
+    views = []
+    for unit in network.units:
+        touched = sum(t.factor * _span(t.units, full.full) for t in full.terms if unit.name in t.units)
+        together = [layer.name for layer in unit.partners] + _carriers(unit)
+        readers = tuple(c.layer.name for c in unit.consumers)
+        names = tuple(dict.fromkeys(together))
+        views.append(UnitView(unit.name, unit.width, ranks[unit.name], names, readers, touched, unit.coupled))
+    best = reachable(full, ranks)
+    wider = with_coupled(network)
+    coupled_best = reachable(*_limits(wider, config, total)) if network.coupled else best
+    share = 1 - full.fixed / total if total else 0.0
+    return Inspection(tuple(views), network.skipped, total, share, best, coupled_best)
+
+
+def _limits(network: Network, config: PruneConfig, total: float) -> Any:
+    """The cost model and the smallest width of each unit."""
+    cost = mac_model(network.trace, network.units, total)
+    if config.allocation == "uniform":
+        return cost, dict.fromkeys(cost.full, 1)
+    return cost, unit_ranks(network.model, network.units, config.energy)
+
+
+def _span(units: tuple[str, ...], widths: dict[str, int]) -> int:
+    size = 1
+    for unit in units:
+        size *= widths[unit]
+    return size
+
+
+def _carriers(unit: Unit) -> list[str]:
+    return [piece.tensor.rpartition(".")[0] or piece.tensor for piece in unit.slices]

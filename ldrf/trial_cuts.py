@@ -1,0 +1,153 @@
+"""A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
+
+A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
+in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ldrf.calibration import input_values
+from ldrf.channel_flow import Flow, follow_channels
+from ldrf.cutting import Kept, cut_weights
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.surgery import cut_plainly
+from ldrf.targets import apply_ignore
+from ldrf.tracing import Trace, Weights, run
+from ldrf.units import Attribute, Skipped, Unit, units_of
+
+TOLERANCE = 1e-3  # relative to the largest output; float32 sums in another order stay far below
+SPELT_OUT = "the model's forward spells out its width"
+
+# What a unit is tried with, and the answer: the units that can be cut, and the others with the reason.
+Usable = tuple[tuple[Unit, ...], tuple[Skipped, ...]]
+Works = Callable[[tuple[Unit, ...]], bool]
+
+
+def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
+    """Units of a traced network that its own code lets us cut.
+
+    Where a view splits channels over two dimensions, as attention does, the graph does not say whether the model's code
+    counts the first or the second of them from the width: the second is tried, and where that fails the first.
+    """
+    flow = follow_channels(trace)
+    units, skipped = _tried(flow, dense, model, chunk, protected)
+    blocked = _blocked(flow, units)
+    if not blocked:
+        return units, skipped
+    more = _tried(follow_channels(trace, blocked), dense, model, chunk, protected)
+    if len(more[0]) > len(units):
+        return more
+    follow_channels(trace)  # the graph remembers the last walk
+    return units, skipped
+
+
+def _tried(flow: Flow, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
+    found = units_of(flow)
+    units, ignored = apply_ignore(protected, (*found.units, *found.coupled))
+    units, stuck = cuttable(flow.trace, dense, model, chunk, units)
+    return units, (*found.skipped, *ignored, *stuck)
+
+
+def _blocked(flow: Flow, units: tuple[Unit, ...]) -> frozenset[str]:
+    """Views that split channels of layers that are in no usable unit."""
+    nodes = {layer.node for unit in units for layer in (unit.producer, *unit.partners)}
+    free = np.concatenate([np.empty(0, int), *(ids for node, ids in flow.produced.items() if node in nodes)])
+    return frozenset(name for name, ids in flow.split.items() if not np.isin(ids[ids >= 0], free).all())
+
+
+def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> Usable:
+    """The units that can be cut in the model itself, and the others with the reason."""
+    few = chunk.map(lambda t: t[:2])
+    inputs = input_values(trace, few)
+
+    def works(tried: tuple[Unit, ...]) -> bool:
+        kept = {u.name: torch.arange(u.width - 1) for u in tried}
+        found = outputs_of(model, few, tried, kept)
+        return found is not None and same(found, graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs))
+
+    if not works(()):
+        raise LdrfError(
+            f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
+            "chance or on the values of its inputs, so it cannot be pruned."
+        )
+    good = _largest(units, works)
+    names = {u.name for u in good}
+    counted = tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes)
+    good = (*good, *_largest(counted, lambda tried: works((*good, *tried))))
+    names = {u.name for u in good}
+    bad = [u for u in units if u.name not in names]
+    skipped = [Skipped(layer.name, SPELT_OUT) for u in bad for layer in (u.producer, *u.partners)]
+    return tuple(sorted(good, key=lambda u: u.start)), tuple(skipped)
+
+
+def _counted(model: nn.Module, unit: Unit) -> Unit:
+    """The unit with those numbers of its modules that equal a size they wrote out: likely its count of heads."""
+    found = {
+        Attribute(path, name, size)
+        for path, size in unit.stated
+        for name, value in vars(model.get_submodule(path)).items()
+        if type(value) is int and value == size
+    }
+    return replace(unit, attributes=tuple(sorted(found, key=lambda a: (a.module, a.name))))
+
+
+def _largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
+    """All units that work together: the whole, or the halves' good ones, or those of them that add up one by one."""
+    if not units or works(units):
+        return units
+    if len(units) == 1:
+        return ()
+    middle = len(units) // 2
+    good = (*_largest(units[:middle], works), *_largest(units[middle:], works))
+    if not good or works(good):
+        return good
+    chosen: tuple[Unit, ...] = ()
+    for unit in good:
+        chosen = (*chosen, unit) if works((*chosen, unit)) else chosen
+    return chosen
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...], kept: Kept) -> list[Tensor] | None:
+    """Outputs of a copy of the model with the units cut, or None where it does not run."""
+    try:
+        copied = copy.deepcopy(model) if units else model
+        cut_plainly(copied, units, kept)
+        return [t for t in tree_leaves(chunk.call(copied)) if isinstance(t, Tensor)]
+    except Exception:
+        return None
+
+
+@torch.no_grad()
+def graph_outputs(trace: Trace, weights: Weights, inputs: dict[str, object]) -> list[Tensor] | None:
+    """Outputs of the traced graph with these weights, or None where it does not run."""
+    try:
+        values = run(trace, weights, trace.nodes, dict(inputs))
+    except Exception:
+        return None
+    return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
+
+
+def same(found: list[Tensor], wanted: list[Tensor] | None, tolerance: float = TOLERANCE) -> bool:
+    """Whether two lists of outputs have the same shapes and, up to rounding, the same values."""
+    if wanted is None or len(found) < len(wanted):
+        return False
+    return all(_close(a, b, tolerance) for a, b in zip(found, wanted, strict=False))
+
+
+def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+    if a.shape != b.shape:
+        return False
+    if not a.is_floating_point():
+        return True
+    size = float(b.abs().nan_to_num().max()) if b.numel() else 0.0
+    gap = (a - b).abs()
+    return bool((gap[torch.isfinite(b)] <= tolerance * size + 1e-6).all())

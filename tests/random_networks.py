@@ -1,0 +1,195 @@
+"""Random networks for the fuzzer: a list of pieces, each drawn with its settings, on top of one another."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+WIDTHS = (4, 6, 8, 12)
+ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "none": nn.Identity, "leaky": nn.LeakyReLU}
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One drawn piece: its kind, the width it makes, and small choices."""
+
+    kind: str
+    width: int
+    kernel: int
+    norm: str
+    activation: str
+    flag: bool
+
+
+KINDS = (
+    "conv", "strided", "depthwise", "grouped", "residual", "gate", "dense", "branches", "halves", "shuffle", "pool",
+    "transposed", "pixels", "glu", "product", "shared", "scale", "volume",
+)  # fmt: skip
+
+pieces = st.builds(
+    Piece,
+    kind=st.sampled_from(KINDS),
+    width=st.sampled_from(WIDTHS),
+    kernel=st.sampled_from((1, 3)),
+    norm=st.sampled_from(("none", "batch", "batch", "group")),
+    activation=st.sampled_from(tuple(ACTIVATIONS)),
+    flag=st.booleans(),
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A network's plan: pieces on maps, then a tail, and how it ends."""
+
+    pieces: tuple[Piece, ...]
+    tail: str
+    outputs: int
+    seed: int
+
+
+plans = st.builds(
+    Drawn,
+    pieces=st.lists(pieces, min_size=1, max_size=6).map(tuple),
+    tail=st.sampled_from(("mean", "flatten", "tokens", "map")),
+    outputs=st.sampled_from((1, 2)),
+    seed=st.integers(0, 2**16),
+)
+
+
+def convolution(inputs: int, piece: Piece, outputs: int | None = None, **options: Any) -> nn.Sequential:
+    """Convolution, norm and activation as drawn."""
+    made = piece.width if outputs is None else outputs
+    layer = nn.Conv2d(inputs, made, piece.kernel, padding=piece.kernel // 2, bias=piece.flag, **options)
+    norms = {"none": nn.Identity, "batch": lambda: nn.BatchNorm2d(made), "group": lambda: nn.GroupNorm(2, made)}
+    return nn.Sequential(layer, norms[piece.norm](), ACTIVATIONS[piece.activation]())
+
+
+class Block(nn.Module):
+    """One piece as a module that maps [b, inputs, h, w] to [b, self.outputs, h', w']."""
+
+    def __init__(self, inputs: int, piece: Piece) -> None:
+        super().__init__()
+        self.kind, self.flag, self.outputs = piece.kind, piece.flag, piece.width
+        kind, n = piece.kind, inputs
+        if kind in ("depthwise", "residual", "gate", "pool", "shuffle", "scale", "halves"):
+            self.outputs = n
+        if kind == "strided":
+            self.one = convolution(n, piece, stride=2)
+        elif kind == "depthwise":
+            self.one = convolution(n, piece, n, groups=n)
+        elif kind == "grouped":
+            self.one, self.two = convolution(n, piece), convolution(piece.width, piece, groups=2)
+        elif kind == "residual":
+            self.one, self.two = convolution(n, piece), convolution(piece.width, piece, n)
+        elif kind == "gate":
+            self.one, self.two = nn.Conv2d(n, 3, 1), nn.Conv2d(3, n, 1)
+        elif kind == "dense":
+            self.one, self.outputs = convolution(n, piece), n + piece.width
+        elif kind == "branches":
+            self.one, self.two = convolution(n, piece), convolution(n, piece, 4)
+            self.outputs = piece.width + 4
+        elif kind == "halves":
+            self.one = convolution(n // 2, piece, n // 2)
+        elif kind == "transposed":
+            stride = 2 if piece.flag else 1
+            self.one = nn.ConvTranspose2d(n, piece.width, 4 if piece.flag else 3, stride, 1)
+        elif kind in ("pixels", "glu"):
+            self.one = convolution(n, piece, piece.width * (4 if kind == "pixels" else 2))
+        elif kind == "product":
+            self.one, self.two = convolution(n, piece), convolution(n, piece)
+        elif kind == "shared":
+            self.one, self.outputs = convolution(n, piece, n), n
+        elif kind == "scale":
+            self.factor = nn.Parameter(torch.rand(n, 1, 1) + 0.5)
+        elif kind == "volume":
+            self.one = nn.Conv3d(n, piece.width, (1, 3, 3), padding=(0, 1, 1))
+        elif kind == "conv":
+            self.one = convolution(n, piece)
+
+    def forward(self, x: Tensor) -> Tensor:
+        kind = self.kind
+        if kind == "residual":
+            return F.relu(x + self.two(self.one(x)))
+        if kind == "grouped":
+            return self.two(self.one(x))
+        if kind == "gate":
+            return x * torch.sigmoid(self.two(F.relu(self.one(x.mean((2, 3), keepdim=True)))))
+        if kind == "dense":
+            return torch.cat([x, self.one(x)], 1)
+        if kind == "branches":
+            return torch.cat([self.one(x), F.relu(self.two(x))], 1)
+        if kind == "halves":
+            left, right = x.chunk(2, 1)
+            return torch.cat([left, self.one(right)], 1)
+        if kind == "shuffle":
+            b, c, h, w = x.shape
+            return x.view(b, 2, c // 2, h, w).transpose(1, 2).reshape(b, c, h, w)
+        if kind == "pool":
+            return F.avg_pool2d(x, 3, 1, 1) if self.flag else F.max_pool2d(x, 3, 1, 1)
+        if kind == "pixels":
+            return F.avg_pool2d(F.pixel_shuffle(self.one(x), 2), 2)
+        if kind == "glu":
+            return F.glu(self.one(x), 1)
+        if kind == "product":
+            return self.one(x) * torch.sigmoid(self.two(x))
+        if kind == "shared":
+            return self.one(self.one(x))
+        if kind == "scale":
+            return x * self.factor
+        if kind == "volume":
+            return self.one(x.unsqueeze(2)).squeeze(2)
+        return self.one(x)
+
+
+class Tokens(nn.Module):
+    """A transformer block: attention with heads counted from the width, then a plain or gated MLP."""
+
+    def __init__(self, width: int, gated: bool) -> None:
+        super().__init__()
+        self.norm1, self.norm2, self.each = nn.LayerNorm(width), nn.LayerNorm(width), width // 2
+        self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.up, self.down = nn.Linear(width, 10), nn.Linear(10, width)
+        self.gate = nn.Linear(width, 10) if gated else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm1(x)
+        q, k, v = (f(y).view(y.size(0), y.size(1), -1, self.each).transpose(1, 2) for f in (self.q, self.k, self.v))
+        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        x = x + self.o(seen)
+        y = self.norm2(x)
+        return x + self.down(F.gelu(self.up(y)) if self.gate is None else F.silu(self.gate(y)) * self.up(y))
+
+
+class Built(nn.Module):
+    """The network of a plan, on images [b, 3, 6, 6]."""
+
+    def __init__(self, plan: Drawn) -> None:
+        super().__init__()
+        torch.manual_seed(plan.seed)
+        self.plan, width = plan, 6
+        self.stem, self.blocks = nn.Conv2d(3, width, 3, padding=1), nn.ModuleList()
+        for piece in plan.pieces:
+            self.blocks.append(Block(width, piece))
+            width = self.blocks[-1].outputs  # pyright: ignore[reportAssignmentType]
+        self.shrink = nn.AdaptiveAvgPool2d(2)
+        self.tokens = Tokens(width, plan.seed % 2 == 0) if plan.tail == "tokens" else None
+        self.fc = nn.Linear(width * 4 if plan.tail == "flatten" else width, 5)
+        self.picture = nn.Conv2d(width, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+        x = F.relu(self.stem(x))
+        for block in self.blocks:
+            x = block(x)
+        tail, picture = self.plan.tail, self.picture(x)
+        if tail == "map":
+            return picture
+        if tail == "flatten":
+            scores = self.fc(self.shrink(x).flatten(1))
+        elif self.tokens is not None:
+            scores = self.fc(self.tokens(self.shrink(x).flatten(2).transpose(1, 2)).mean(1))
+        else:
+            scores = self.fc(x.mean((2, 3)))
+        return {"scores": scores, "picture": picture} if self.plan.outputs == 2 else scores

@@ -1,0 +1,134 @@
+"""Random networks of all known pieces: nothing breaks, full width changes nothing, a cut is a cut and nothing else.
+
+``LDRF_FUZZ=2000 pytest tests/test_fuzz.py`` tries that many; a failure prints the plan of the smallest network found.
+"""
+
+import copy
+import os
+import tempfile
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from networks import images, settled
+from random_networks import Built, Drawn, Piece, plans
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+import ldrf
+from ldrf.calibration import input_values
+from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
+from ldrf.cutting import cut_weights, stays
+from ldrf.network import Network, read_network
+from ldrf.recomposition import output_statistics, recompose
+from ldrf.surgery import cut_plainly
+from ldrf.tracing import run
+
+COUNT = int(os.environ.get("LDRF_FUZZ", "8"))
+SHAPE = (3, 6, 6)
+CONFIG = ldrf.PruneConfig(solver="closed-form", energy=0.2, chunk=8)
+
+
+def outputs(model: torch.nn.Module, x: Tensor) -> list[Tensor]:
+    with torch.no_grad():
+        return [t for t in tree_leaves(model(x)) if isinstance(t, Tensor)]
+
+
+def close(found: list[Tensor], wanted: list[Tensor], tolerance: float = 1e-4) -> None:
+    assert len(found) == len(wanted)
+    for a, b in zip(found, wanted, strict=True):
+        assert a.shape == b.shape
+        assert float((a - b).abs().max()) <= tolerance * (float(b.abs().max()) + 1e-3)
+
+
+def masked(net: Network, kept: dict[str, Tensor]) -> torch.nn.Module:
+    """The dense model whose consumers do not see the neurons that go."""
+    model = copy.deepcopy(net.model)
+    for unit in net.units:
+        for consumer in unit.consumers:
+            gone = torch.as_tensor((~stays(consumer.channels, kept[unit.name])).nonzero()[0])
+            weight = model.get_submodule(consumer.layer.name).weight.data
+            weight.index_fill_(1 - consumer.layer.row_dim, gone, 0)  # pyright: ignore[reportCallIssue]
+    return model
+
+
+def sees_all_channels(plan: Drawn) -> bool:
+    """Whether a norm looks at several channels at once, so that cutting one changes the others."""
+    return plan.tail == "tokens" or any(p.norm == "group" for p in plan.pieces)
+
+
+@settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))
+@given(plan=plans, coupled=st.booleans(), data=st.data())
+def test_random_networks(plan: Drawn, coupled: bool, data: st.DataObject):
+    check(plan, coupled, lambda name, width: data.draw(st.integers(1, width), label=name))
+
+
+def check(plan: Drawn, coupled: bool, choose) -> None:
+    model = settled(Built(plan), plan.seed)
+    x = images(24, plan.seed, SHAPE)
+    config = ldrf.PruneConfig(solver="closed-form", energy=0.2, chunk=8, coupled=coupled)
+    net = read_network(model, [x], (), config)
+    assert net.units, [s.reason for s in net.skipped]
+    widths = {u.name: choose(u.name, u.width) for u in net.units}
+    kept = {u.name: torch.arange(u.width)[-widths[u.name] :] for u in net.units}
+    full_width_is_the_dense_network(net, x)
+    slim = copy.deepcopy(model)
+    cut_plainly(slim, net.units, kept)
+    inputs = input_values(net.trace, net.example)
+    with torch.no_grad():
+        values = run(net.trace, cut_weights(net.trace, net.units, net.dense, kept), net.trace.nodes, inputs)
+    close(outputs(slim, net.example.args[0]), [values[name] for name in net.trace.outputs])
+    if not sees_all_channels(plan):
+        close(outputs(slim, x), outputs(masked(net, kept), x))
+    costs_are_counts(net, widths, slim)
+    pruned_is_never_worse_than_cut(model, x, widths, config)
+
+
+def full_width_is_the_dense_network(net: Network, x: Tensor) -> None:
+    whole = {u.name: torch.arange(u.width) for u in net.units}
+    nodes = {la.node for la in net.trace.layers if net.trace.called.get(la.weight, 1) == 1}
+    statistics = output_statistics(net.trace, net.dense, nodes, net.calibration)
+    close(outputs(recompose(net, net.dense, nodes, whole, statistics), x), outputs(net.model, x))
+
+
+def costs_are_counts(net: Network, widths: dict[str, int], slim: torch.nn.Module) -> None:
+    even = all(
+        len({int((ids == n).sum()) for n in range(u.width)}) == 1
+        for u in net.units
+        for ids in (u.rows, *(s.ids for s in u.slices), *(c.channels for c in u.consumers))
+    )
+    macs = mac_model(net.trace, net.units, count_macs(net.model, net.example))
+    parameters = parameter_model(net.trace, net.units, count_parameters(net.model))
+    if even and net.model.plan.tail != "tokens":  # attention's own products shrink too, which the model leaves out
+        assert macs.at(widths) == pytest.approx(count_macs(slim, net.example))
+    if even:
+        assert parameters.at(widths) == pytest.approx(count_parameters(slim))
+
+
+def pruned_is_never_worse_than_cut(model: torch.nn.Module, x: Tensor, widths: dict[str, int], config) -> None:
+    result = ldrf.prune(model, [x], widths=widths, config=config)
+    assert result.widths == widths
+    assert all(h.error <= h.cut_error * (1 + 1e-6) + 1e-12 for h in result.history)
+    assert result.macs == (count_macs(model, _one(x)), count_macs(result.model, _one(x)))
+    with tempfile.TemporaryDirectory() as folder:
+        ldrf.save(result, f"{folder}/slim")
+        loaded = ldrf.load(f"{folder}/slim", copy.deepcopy(model))
+    close(outputs(loaded, x), outputs(result.model, x), 1e-6)
+
+
+def _one(x: Tensor):
+    from ldrf.inputs import Inputs
+
+    return Inputs((x,), {})
+
+
+REGRESSIONS: list[tuple[Drawn, bool]] = [
+    (Drawn((Piece(kind, 8, 3, "batch", "relu", True),), "mean", 2, 1), False)
+    for kind in ("dense", "shuffle", "halves", "grouped", "pixels")
+]
+
+
+@pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
+def test_networks_that_failed_once(plan: Drawn, coupled: bool):
+    check(plan, coupled, lambda _, width: max(1, width // 2))

@@ -1,0 +1,55 @@
+"""A look before cutting says what can be cut, what goes with it, and why the rest stays."""
+
+import json
+
+import pytest
+from networks import Bottleneck, Chain, Grouped, VitBlock
+
+import ldrf
+from ldrf.cli import main
+from ldrf.inspection import inspect_network
+
+
+def test_units_name_what_is_cut_with_them_and_who_reads_them(network):
+    found = inspect_network(network(Grouped), ldrf.PruneConfig())
+    unit = found.units[0]
+    assert unit.name == "conv1" and unit.width == 4
+    assert {"conv2", "bn2", "excite"} <= set(unit.together)
+    assert set(unit.readers) == {"squeeze", "conv3"}
+    assert 0 < unit.macs <= found.macs
+
+
+def test_share_and_largest_speedup_follow_from_the_costs(network):
+    chain = inspect_network(network(Chain), ldrf.PruneConfig(energy=0.2))
+    assert chain.share == 1.0 and chain.speedup > 2 and chain.coupled_speedup == chain.speedup
+    vit = inspect_network(network(VitBlock), ldrf.PruneConfig(energy=0.2))
+    assert 0.2 < vit.share < 0.7  # only its MLP
+    block = inspect_network(network(Bottleneck), ldrf.PruneConfig(energy=0.2))
+    assert block.coupled_speedup > block.speedup and "with coupled widths" in str(block)
+
+
+def test_every_layer_left_alone_is_listed_with_its_reason(network):
+    text = str(inspect_network(network(VitBlock), ldrf.PruneConfig()))
+    assert "qkv: its outputs pass through 'scaled_dot_product_attention'" in text
+    assert "head: it is an output of the model" in text
+    assert "the largest speedup is" in text
+
+
+def test_the_command_prints_the_same(capsys):
+    assert main(["inspect", "resnet20", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert len(found["units"]) == 9 and found["prunable_share"] > 0.9
+    assert found["largest_speedup"] > 2 and all(s["reason"] for s in found["skipped"])
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["inspect", "resnet20", "--shape", "3,x"], "must be whole numbers"),
+        (["inspect", "resnet20", "--shape", "3,8,8", "--data", "sample"], "not both"),
+        (["inspect", "nosuch"], "Unknown model"),
+    ],
+)
+def test_wrong_commands_say_what_is_wrong(argv, words, capsys):
+    assert main(argv) in (1, 2)
+    assert words in capsys.readouterr().err
