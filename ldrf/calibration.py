@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
@@ -146,8 +147,10 @@ def _add_consumer(
         width = rows.shape[1] if len(entry.moments) == index else 0
         entry.moments.append(Moments.empty(width, 0))
     entry.moments[index].add(rows, rows.new_zeros(len(rows), 0))
-    if index == 0:
-        own = torch.as_tensor((consumer.channels >= 0).nonzero()[0])
+    # Each neuron is looked at where it is first read.
+    seen = np.concatenate([np.empty(0, int), *(c.channels for c in unit.consumers[:index])])
+    own = torch.as_tensor(((consumer.channels >= 0) & ~np.isin(consumer.channels, seen)).nonzero()[0])
+    if len(own):
         per_neuron = rows.view(len(rows), len(consumer.channels), -1)[:, own]
         owner = torch.as_tensor(consumer.channels)[own]
         repeats = torch.bincount(owner, minlength=unit.width)[owner]

@@ -67,7 +67,7 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
 @contextmanager
 def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
     """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
-    path, own = path_between(walk.trace, unit), tuple(metrics[c.goal] for c in unit.consumers)
+    path, own = path_between(walk.trace, unit), tuple(_left_metric(c, metrics[c.goal]) for c in unit.consumers)
     problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
     collect(problem)
     try:
@@ -75,9 +75,16 @@ def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> I
     finally:
         for key in [k for k in walk.store if k[0] == "unit"]:
             walk.store.drop(key)
+        for key in [k for k in walk.small if k[0] == "unit"]:
+            del walk.small[key]
 
 
-def narrowed(problem: Problem, kept: Tensor) -> Problem:
+def _left_metric(consumer: Consumer, metric: Tensor) -> Tensor:
+    """A metric [o] or [z, o] on the outputs that are left."""
+    return metric if consumer.outputs is None else metric[..., torch.as_tensor(consumer.outputs)]
+
+
+def with_kept(problem: Problem, kept: Tensor) -> Problem:
     """The same problem with only the ``kept`` neurons."""
     carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
     return replace(problem, kept=kept, carriers=carriers)
@@ -109,6 +116,15 @@ def left_outputs(consumer: Consumer, value: Tensor, outputs: np.ndarray | None) 
     if outputs is None:
         return value
     return value.index_select(value.ndim - 1 if consumer.layer.is_linear else 1, torch.as_tensor(outputs))
+
+
+def slim_reader(problem: Problem, consumer: Consumer) -> tuple[Tensor, Tensor]:
+    """A consumer's matrix [d, o] and constant [o] as they are in the slim network, for the outputs that are left."""
+    weight, constant = problem.walk.slim.affine(consumer.layer.node)
+    if consumer.outputs_now is not None:
+        left = torch.as_tensor(consumer.outputs_now)
+        weight, constant = weight[left], constant[left]
+    return weight.flatten(1).T, constant
 
 
 def target(problem: Problem, chunk: int, i: int) -> Tensor:

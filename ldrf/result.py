@@ -11,7 +11,7 @@ from ldrf._version import __version__
 from ldrf.config import OWN_SETTINGS, PruneConfig
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
-from ldrf.units import Skipped, Unit
+from ldrf.units import Skipped
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class UnitReport:
         return self.rank, self.full
 
     @classmethod
-    def of(cls, unit: Unit, width: int, rank: int, solved: Reconstruction) -> "UnitReport":
+    def of(cls, solved: Reconstruction, rank: int) -> "UnitReport":
+        unit, width = solved.unit, len(solved.kept)
         return cls(unit.name, unit.width, width, rank, solved.cut_error, solved.error, solved.way)
 
 

@@ -2,6 +2,7 @@
 
 import zlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,5 +37,10 @@ def neuron_scores(criterion: Selection, unit: Unit, dense: Weights, survey: Surv
     if criterion == "activation":
         return survey.activity
     norms = dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
-    scores, own = torch.zeros(unit.width), torch.as_tensor((unit.rows >= 0).nonzero()[0])
-    return scores.index_add(0, torch.as_tensor(unit.rows)[own], norms[own])
+    return neuron_sums(norms, unit.rows, unit.width)
+
+
+def neuron_sums(values: Tensor, ids: np.ndarray, width: int) -> Tensor:
+    """Values of places [..., p] summed into the neurons behind them [..., n]; a place of no neuron has -1."""
+    own = torch.as_tensor((ids >= 0).nonzero()[0])
+    return values.new_zeros(*values.shape[:-1], width).index_add(-1, torch.as_tensor(ids)[own], values[..., own])

@@ -108,6 +108,11 @@ class Weights:
     layers: dict[str, tuple[Tensor, Tensor | None]]
     tensors: dict[str, Tensor]
 
+    def affine(self, node: str) -> tuple[Tensor, Tensor]:
+        """A layer's weight [n, ...] and constant [n], zeros where it has no bias."""
+        weight, bias = self.layers[node]
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
     def with_layers(self, changed: Mapping[str, tuple[Tensor, Tensor | None]]) -> "Weights":
         return replace(self, layers={**self.layers, **changed})
 
