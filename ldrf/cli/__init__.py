@@ -1,4 +1,4 @@
-"""The command line: ``ldrf demo | analyze | prune | evaluate | train``."""
+"""The command line: ``ldrf demo | analyze | prune | evaluate | report | train``."""
 
 import contextlib
 import os
