@@ -41,7 +41,7 @@ def test_a_log_scale_holds_its_values_in_order(values):
 def test_a_log_scale_drops_the_smallest_decades_and_needs_no_values():
     scale = LogScale.around([1e-12, 0.5], most=4)
     assert (scale.low, scale.high) == (-4, 0) and scale.place(1e-12) == 0
-    assert scale.ticks[0] == (0.0, "0.0001") and scale.ticks[-1] == (1.0, "1")
+    assert scale.ticks[0] == (0.0, "10⁻⁴") and scale.ticks[-1] == (1.0, "1")
     assert LogScale.around([]).place(1.0) == 1.0
 
 
@@ -57,7 +57,7 @@ def test_a_linear_scale_encloses_its_values_in_few_steps(low, span):
 def test_round_numbers_are_marked():
     assert LinearScale.around([86.1, 89.7]).marks == (86, 87, 88, 89, 90)
     assert LinearScale.around([1, 5]).marks == (1, 2, 3, 4, 5)
-    assert [name for _, name in LinearScale.around([0.1, 0.3]).ticks] == ["0.1", "0.15", "0.2", "0.25", "0.3"]
+    assert [name for _, name in LinearScale.around([0.1, 0.3]).ticks] == ["0.10", "0.15", "0.20", "0.25", "0.30"]
 
 
 @given(st.integers(1, 5000), st.integers(2, 64))

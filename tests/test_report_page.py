@@ -80,7 +80,7 @@ def test_one_folder_has_its_page_in_itself(folder):
         "the first 64 of 512 maps",
         "energy 0.25",
         "torch 2.13.0",
-        "lambda 2 by itself",
+        "lambda 2 not set",
     ):
         assert words in page.text, words
     assert page.count("svg", "line") == 3 + 2 + 1, "a width bar a unit, an error line a cut unit, and the axis"
@@ -196,11 +196,13 @@ def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):
 
 
 def test_numbers_are_short():
-    assert [short(n) for n in (7, 999, 1234, 51_709_576, 155_128_832, 4.1e9)] == [
-        *("7", "999", "1.23 k", "51.7 M"),
-        *("155.1 M", "4.10 G"),
+    counts = (7, 999, 1234, 51_709_576, 155_128_832, 4.1e9)
+    assert [short(n).split() for n in counts] == [
+        *(["7"], ["999"], ["1.23", "k"], ["51.7", "M"]),
+        *(["155.1", "M"], ["4.10", "G"]),
     ]
-    assert short(774_980, 3_511_754) == "0.77 M" and points(-1) == "−1.00 points" and points(0.5) == "+0.50 points"
+    assert short(774_980, 3_511_754).split() == ["0.77", "M"]
+    assert points(-1).split() == ["−1.00", "points"] and points(0.5).split() == ["+0.50", "points"]
 
 
 def test_settings_are_words(tmp_path):

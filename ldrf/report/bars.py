@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from markupsafe import Markup
 
 from ldrf.report.runs import UnitRow
-from ldrf.report.scales import LogScale
+from ldrf.report.scales import LogScale, anchor
 
 
 def width_bar(unit: UnitRow) -> Markup:
@@ -48,6 +48,6 @@ def error_dots(unit: UnitRow, scale: LogScale) -> Markup:
 
 def error_axis(scale: LogScale) -> Markup:
     """The powers of ten, under the dots."""
-    tick = Markup('<text x="{:.2f}%" y="12" text-anchor="middle">{}</text>')
-    names = Markup("").join(tick.format(100 * place, name) for place, name in scale.ticks)
+    tick = Markup('<text x="{:.2f}%" y="12" text-anchor="{}">{}</text>')
+    names = Markup("").join(tick.format(100 * place, anchor(place), name) for place, name in scale.ticks)
     return Markup('<svg class="line" aria-hidden="true">{}</svg>').format(names)

@@ -6,6 +6,8 @@ from typing import Any
 
 from ldrf.report.runs import Pair, Run
 
+GAP = "\N{NO-BREAK SPACE}"
+
 
 @dataclass(frozen=True)
 class Tile:
@@ -25,9 +27,9 @@ def tiles(run: Run) -> list[Tile]:
 def _accuracy(run: Run) -> Tile:
     if run.top1 is None or run.drop is None:
         return Tile("Top-1", "–", "not measured")
-    top5 = f"top-5 {run.top5.slim:.2f} %, dense {run.top5.dense:.2f} %; " if run.top5 else ""
+    top5 = f"top-5 {percent(run.top5.slim)}, dense {percent(run.top5.dense)}; " if run.top5 else ""
     note = f"{points(-run.drop)}; {top5}{run.tested:,} test images"
-    return Tile("Top-1", f"{run.top1.slim:.2f} %", f"dense {run.top1.dense:.2f} %", note)
+    return Tile("Top-1", percent(run.top1.slim), f"dense {percent(run.top1.dense)}", note)
 
 
 def _cost(title: str, pair: Pair) -> Tile:
@@ -53,13 +55,17 @@ def short(count: float, beside: float = 0) -> str:
     """A large number with few digits, such as 155.1 M, in the unit of a larger one that stands ``beside`` it."""
     for size, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if max(count, beside) >= size:
-            return f"{count / size:.{1 if count >= 10 * size else 2}f} {name}"
+            return f"{count / size:.{1 if count >= 10 * size else 2}f}{GAP}{name}"
     return f"{count:,.0f}"
+
+
+def percent(share: float) -> str:
+    return f"{share:.2f}{GAP}%"
 
 
 def points(change: float) -> str:
     """A change of accuracy in points, with a true minus sign."""
-    return f"{change:+.2f} points".replace("-", "\N{MINUS SIGN}")
+    return f"{change:+.2f}{GAP}points".replace("-", "\N{MINUS SIGN}")
 
 
 def settings(run: Run) -> dict[str, dict[str, str]]:
@@ -81,7 +87,7 @@ def _word(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{name} {_word(part)}" for name, part in value.items())
     if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "by itself"}[value]
+        return {True: "yes", False: "no", None: "not set"}[value]
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from ldrf.report.runs import UnitRow
-from ldrf.report.scales import LinearScale, LogScale, Ticks, thinned
+from ldrf.report.scales import LinearScale, LogScale, Ticks, anchor, thinned
 
 Places = Sequence[tuple[float, float]]  # across and up, both from 0 to 1
 
@@ -44,8 +44,9 @@ class Frame:
 
     def across(self, ticks: Ticks) -> Markup:
         """Numbers under the plot."""
-        text = Markup('<text x="{}" y="{}" text-anchor="middle">{}</text>')
-        return Markup("").join(text.format(self.x(u), self.high - self.bottom + 13, name) for u, name in ticks)
+        text = Markup('<text x="{}" y="{}" text-anchor="{}">{}</text>')
+        down = self.high - self.bottom + 13
+        return Markup("").join(text.format(self.x(u), down, anchor(u), name) for u, name in ticks)
 
     def up(self, ticks: Ticks) -> Markup:
         """Numbers at the left of the plot, each with its line."""
@@ -61,8 +62,8 @@ class Frame:
         """An upright line with its name on top."""
         return Markup(
             '<line class="{0}" x1="{1}" x2="{1}" y1="{2}" y2="{3}"/><text class="{0}" x="{1}" y="{4}" '
-            'text-anchor="middle">{5}</text>'
-        ).format(kind, self.x(across), self.y(0), self.y(1), self.top - 3, name)
+            'text-anchor="{5}">{6}</text>'
+        ).format(kind, self.x(across), self.y(0), self.y(1), self.top - 3, anchor(across), name)
 
     def dot(self, across: float, up: float, told: str = "") -> Markup:
         title = Markup("<title>{}</title>").format(told) if told else ""

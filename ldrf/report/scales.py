@@ -30,7 +30,7 @@ class LogScale:
 
     @property
     def ticks(self) -> Ticks:
-        return [(self.place(10.0**d), f"{10.0**d:g}") for d in range(self.low, self.high + 1)]
+        return [(self.place(10.0**d), _power_of_ten(d)) for d in range(self.low, self.high + 1)]
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,19 @@ class LinearScale:
 
     @property
     def ticks(self) -> Ticks:
-        return [(self.place(mark), f"{mark:g}") for mark in self.marks]
+        digits = max(0, -math.floor(math.log10(self.marks[1] - self.marks[0]) + 1e-9))
+        return [(self.place(mark), f"{mark:.{digits}f}") for mark in self.marks]
+
+
+def _power_of_ten(exponent: int) -> str:
+    if -3 <= exponent <= 3:
+        return f"{10.0**exponent:g}"
+    return "10" + str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
+
+
+def anchor(place: float) -> str:
+    """How to set a word at this place of an axis, so that it does not stick out at either end."""
+    return "start" if place < 0.1 else "end" if place > 0.9 else "middle"
 
 
 def thinned(count: int, points: int) -> list[int]:
