@@ -1,4 +1,7 @@
-"""A result on disk without pickle: ``model.safetensors`` and ``ldrf.json`` in one folder, written all or nothing."""
+"""A result on disk without pickle, written all or nothing: ``model.safetensors``, ``ldrf.json`` and ``report.json``.
+
+The last holds what only a report shows, so that ``ldrf.json`` stays short; a folder is complete without it.
+"""
 
 import copy
 import hashlib
@@ -19,7 +22,8 @@ from ldrf.result import PruneResult
 from ldrf.surgery import write_tensors
 
 FORMAT = 1
-WEIGHTS, RECORD = "model.safetensors", "ldrf.json"
+WEIGHTS, RECORD, DETAILS = "model.safetensors", "ldrf.json", "report.json"
+PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes with it
 
 
 def save(
@@ -28,10 +32,12 @@ def save(
     *,
     metrics: dict[str, Any] | None = None,
     source: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
-    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was.
+    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
+    ``details`` adds to what the report shows beside spectra and error curves (feature maps).
     An earlier result in the same place is replaced; a folder with anything else in it is refused.
     """
     folder = Path(folder).expanduser()
@@ -43,6 +49,7 @@ def save(
         save_file(tensors, beside / WEIGHTS)
         record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
         (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        (beside / DETAILS).write_text(json.dumps({**result.details(), **(details or {})}) + "\n")
         beside.chmod(0o755)
         _swap(beside, folder)
     except BaseException:
@@ -70,7 +77,7 @@ def _swap(beside: Path, folder: Path) -> None:
         os.rename(folder, old / "was")
         os.rename(beside, folder)
         for item in (old / "was").iterdir():
-            if item.name not in (WEIGHTS, RECORD):
+            if item.name not in (WEIGHTS, RECORD, DETAILS, PAGE):
                 os.rename(item, folder / item.name)
     except BaseException:
         if not folder.exists():

@@ -15,7 +15,7 @@ from ldrf.errors import LdrfError
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import plan_widths, removal_curves, unit_ranks
+from ldrf.planning import plan_widths, removal_curves, unit_ranks, unit_spectra
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
@@ -57,7 +57,8 @@ def prune(
     clock("trace")
 
     # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    ranks = unit_ranks(model, network.units, config.energy)
+    spectra = unit_spectra(model, network.units)
+    ranks = unit_ranks(spectra, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
@@ -95,11 +96,15 @@ def prune(
         widths={name: len(found) for name, found in kept.items()},
         full_widths={u.name: u.width for u in network.units},
         ranks=ranks,
+        spectra=spectra,
+        curves=plan.curves,
+        curves_of=plan.curves_of,
         skipped=network.skipped,
         history=tuple(history),
         macs=(count_macs(model, network.example), count_macs(slim, network.example)),
         parameters=(count_parameters(model), count_parameters(slim)),
         images=network.calibration.examples,
+        target=target.as_dict(),
         config=config,
         seconds=clock.seconds,
         versions=versions(),

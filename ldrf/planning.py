@@ -1,6 +1,7 @@
 """From a target to a width plan: ranges, error curves and costs of all units brought together."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -8,9 +9,10 @@ from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachabl
 from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
+from ldrf.decomposition import rank_at
 from ldrf.network import Network
 from ldrf.progress import progress
-from ldrf.ranks import weight_rank
+from ldrf.ranks import weight_spectrum
 from ldrf.removal import Removal, removal_order
 from ldrf.sensitivity import neuron_columns, output_errors
 from ldrf.targets import Target, exact_widths
@@ -20,12 +22,17 @@ TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is 
 EXAMPLES = 256  # images on which that is done
 
 
+# Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
+CurvesOf = Literal["outputs", "readers"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Width of every unit, and the curves that led there."""
 
     widths: dict[str, int]
-    curves: dict[str, Tensor]  # estimated change of the outputs at every width [n + 1]
+    curves: dict[str, Tensor]  # estimated error at every width [n + 1]
+    curves_of: CurvesOf
 
 
 def removal_curves(
@@ -49,9 +56,14 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     return removal_order(readers, config.damping)
 
 
-def unit_ranks(model: nn.Module, units: tuple[Unit, ...], energy: float) -> dict[str, int]:
+def unit_spectra(model: nn.Module, units: tuple[Unit, ...]) -> dict[str, Tensor]:
+    """Singular values of every unit's producing weight, the largest first."""
+    return {unit.name: weight_spectrum(model, unit.producer) for unit in units}
+
+
+def unit_ranks(spectra: dict[str, Tensor], energy: float) -> dict[str, int]:
     """z_l of every unit: the low rank of its producer's weight."""
-    return {unit.name: weight_rank(model, unit.producer, energy) for unit in units}
+    return {name: rank_at(spectrum, energy) for name, spectrum in spectra.items()}
 
 
 def plan_widths(
@@ -63,8 +75,9 @@ def plan_widths(
     config: PruneConfig,
 ) -> Plan:
     """Widths that meet the target at the least estimated damage, or as the configured rule says."""
+    errors = {name: removal.errors for name, removal in removals.items()}
     if target.widths is not None or target.keep is not None:
-        return Plan(exact_widths(target, network.units, network.skipped), {})
+        return Plan(exact_widths(target, network.units, network.skipped), errors, "readers")
     if target.speedup is not None:
         ratio, what, build = target.speedup, "speedup", mac_model
         total = count_macs(network.model, network.example)
@@ -77,11 +90,11 @@ def plan_widths(
         floors = dict.fromkeys(floors, 1)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
-        return Plan(allocate_by_share(cost, ratio, floors), {})
+        return Plan(allocate_by_share(cost, ratio, floors), errors, "readers")
     if config.allocation == "paper":
-        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), {})
+        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), errors, "readers")
     curves = output_curves(network, surveys, removals, config)
-    return Plan(allocate_by_error(cost, ratio, curves, floors), curves)
+    return Plan(allocate_by_error(cost, ratio, curves, floors), curves, "outputs")
 
 
 def output_curves(

@@ -5,10 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ldrf._version import __version__
 from ldrf.config import OWN_SETTINGS, PruneConfig
+from ldrf.planning import CurvesOf
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
 from ldrf.units import Skipped, Unit
@@ -43,11 +44,15 @@ class PruneResult:
     widths: dict[str, int]
     full_widths: dict[str, int]
     ranks: dict[str, int]
+    spectra: dict[str, Tensor]  # singular values of each unit's weight, the largest first
+    curves: dict[str, Tensor]  # estimated error of each unit at every width [n + 1]
+    curves_of: CurvesOf
     skipped: tuple[Skipped, ...]
     history: tuple[UnitReport, ...]
     macs: tuple[int, int]
     parameters: tuple[int, int]
     images: int
+    target: dict[str, Any]
     config: PruneConfig
     seconds: dict[str, float]
     versions: dict[str, str]
@@ -89,6 +94,7 @@ class PruneResult:
         unread = () if self.method == "ldrf" else OWN_SETTINGS
         return {
             "method": self.method,
+            "target": self.target,
             "speedup": self.speedup,
             "widths": self.widths,
             "full_widths": self.full_widths,
@@ -103,6 +109,18 @@ class PruneResult:
             "seconds": self.seconds,
             "versions": self.versions,
         }
+
+    def details(self) -> dict[str, Any]:
+        """The spectra and error curves of all units to five digits, ready for JSON; too long for :meth:`as_dict`."""
+        return {
+            "spectra": {name: _short(spectrum) for name, spectrum in self.spectra.items()},
+            "curves": {name: _short(curve) for name, curve in self.curves.items()},
+            "curves_of": self.curves_of,
+        }
+
+
+def _short(values: Tensor) -> list[float]:
+    return [float(f"{value:.5g}") for value in values.tolist()]
 
 
 def versions() -> dict[str, str]:

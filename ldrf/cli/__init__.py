@@ -1,4 +1,4 @@
-"""The command line: ``ldrf demo | analyze | prune | evaluate | reproduce | train``."""
+"""The command line: ``ldrf demo | analyze | prune | evaluate | report | reproduce | train``."""
 
 import contextlib
 import os
