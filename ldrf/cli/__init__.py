@@ -1,4 +1,4 @@
-"""The command line: ``ldrf demo | analyze | prune | evaluate | train``."""
+"""The command line: ``ldrf demo | analyze | prune | evaluate | finetune | bench | export | train``."""
 
 import contextlib
 import os
