@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
-from ldrf.result import PruneResult
+from ldrf.result import FinetuneResult, PruneResult
 from ldrf.surgery import write_tensors
 
 FORMAT = 1
@@ -27,7 +27,7 @@ PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes 
 
 
 def save(
-    result: PruneResult,
+    result: PruneResult | FinetuneResult,
     folder: str | Path,
     *,
     metrics: dict[str, Any] | None = None,
@@ -45,7 +45,7 @@ def save(
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        tensors = _storable(result.model)
+        tensors = storable_tensors(result.model)
         save_file(tensors, beside / WEIGHTS)
         record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
         (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
@@ -87,7 +87,7 @@ def _swap(beside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _storable(model: nn.Module) -> dict[str, Tensor]:
+def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
     seen: set[int] = set()
     found = {}
@@ -100,9 +100,13 @@ def _storable(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _record(
-    result: PruneResult, tensors: dict[str, Tensor], metrics: dict[str, Any], source: dict[str, Any], weights: Path
+    result: PruneResult | FinetuneResult,
+    tensors: dict[str, Tensor],
+    metrics: dict[str, Any],
+    source: dict[str, Any],
+    weights: Path,
 ) -> dict[str, Any]:
-    told = result.as_dict()
+    told = dict(result.as_dict())
     costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
     return {
         "format": FORMAT,

@@ -1,4 +1,4 @@
-"""The command line: ``ldrf demo | analyze | prune | evaluate | report | reproduce | train``."""
+"""The command line: demo, analyze, prune, evaluate, report, finetune, bench, export, reproduce and train."""
 
 import contextlib
 import os

@@ -72,7 +72,7 @@ class Prune:
         check_out(self.out, self.force)
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images, self.config.seed)
-        test = self._test_batches()
+        test = open_test(self.data, self.test_images)
         result = ldrf.prune(named.model, batches, **target, ignore=self.ignore, method=self.method, config=self.config)
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
         metrics: dict[str, Any] = {
@@ -103,17 +103,18 @@ class Prune:
             raise UsageError("Say what to reach with exactly one of --speedup, --params, --widths and --keep.")
         return target
 
-    def _test_batches(self) -> Batches | None:
-        """Labelled images where the data has them."""
-        if self.test_images == 0:
-            return None
-        try:
-            test = open_data(self.data, "test")
-        except LdrfError:
-            if self.test_images is not None:
-                raise
-            return None
-        return test.take(self.test_images) if test.labelled else None
+
+def open_test(data: str, images: int | None) -> Batches | None:
+    """Labelled test images where the data has them, unless none are wanted."""
+    if images == 0:
+        return None
+    try:
+        test = open_data(data, "test")
+    except LdrfError:
+        if images is not None:
+            raise
+        return None
+    return test.take(images) if test.labelled else None
 
 
 def check_out(folder: Path, force: bool) -> None:
