@@ -1,7 +1,7 @@
 """The whole method in order: this file reads as the paper's Algorithm 1 and does nothing else."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -13,10 +13,11 @@ from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
 from ldrf.cutting import stated_sizes
 from ldrf.errors import LdrfError
+from ldrf.events import OnEvent, teller
 from ldrf.methods import Findings, Turn, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import for_target, plan_widths, removal_curves
+from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
@@ -39,6 +40,7 @@ def prune(
     method: str = "ldrf",
     config: PruneConfig | None = None,
     seed: int | None = None,
+    on_event: OnEvent | None = None,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
@@ -46,19 +48,23 @@ def prune(
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
     ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
     ``method`` is the paper's own or one of :data:`ldrf.baselines.METHODS` to compare with.
+    ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     """
     target, rule = Target(speedup, params, widths, keep), find_method(method)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
     config = replace(config, allocation=config.allocation or rule.allocation)
-    clock = Clock()
+    clock, tell = Clock(), teller(on_event)
     batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
-    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    network, ranks = for_target(network, target, config)
+    network, spectra = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
+    full = {u.name: u.width for u in network.units}
+    tell("traced", units=list(full), skipped=[s.name for s in network.skipped])
 
+    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
+    ranks = unit_ranks(network.units, spectra, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
@@ -66,13 +72,14 @@ def prune(
     surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
     step = rule.begin(Findings(network, surveys, removals, metrics, labels), config)
     clock("plan")
+    tell("planned", widths=dict(plan.widths), full_widths=full)
 
     # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
     kept: dict[str, Tensor] = {}
     history: list[UnitReport] = []
     with ActivationStore(config.memory) as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
-        for unit in progress(network.units, "reconstruct"):
+        for index, unit in enumerate(progress(network.units, "reconstruct")):
             width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)
             if width == unit.width and not (walk.diverged and rule.repairs_all):
                 continue
@@ -81,6 +88,7 @@ def prune(
             kept[unit.name] = solved.kept
             commit_solution(walk, solved)
             history.append(UnitReport.of(solved, ranks[unit.name]))
+            tell("unit", index=index, count=len(network.units), **asdict(history[-1]))
         if rule.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
@@ -90,23 +98,31 @@ def prune(
     slim = recompose(network, walk.slim, walk.changed, kept, statistics)
     verify(network, walk.slim, slim)
     clock("recompose")
+    tell("recomposed", seconds=dict(clock.seconds))
 
-    return PruneResult(
+    result = PruneResult(
         model=slim,
         widths={name: len(found) for name, found in kept.items()},
-        full_widths={u.name: u.width for u in network.units},
+        full_widths=full,
         ranks=ranks,
+        spectra=spectra,
+        curves=plan.curves,
+        curves_of=plan.curves_of,
         skipped=network.skipped,
         history=tuple(history),
         macs=(count_macs(model, network.example), count_macs(slim, network.example)),
         parameters=(count_parameters(model), count_parameters(slim)),
         images=network.calibration.examples,
+        target=target.as_dict(),
         config=config,
         seconds=clock.seconds,
         versions=versions(),
+        example=network.example.map(lambda t: t[:1].clone()),
         method=rule.name,
         attributes=stated_sizes(network.units, kept),
     )
+    tell("done", speedup=result.speedup)
+    return result
 
 
 def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> Analysis:

@@ -20,7 +20,7 @@ FORMS = "'sample', 'cifar10:folder', 'imagefolder:folder' or 'path/to/file.py:fa
 class IndexedBatches:
     """Batches ``(images, labels)`` that are made when asked for and can be gone through again."""
 
-    read: Callable[[list[int]], tuple[Tensor, Tensor]]
+    read: Callable[[list[int]], Any]
     rows: tuple[int, ...]
     labelled: bool = True
     batch: int = 64
@@ -28,7 +28,7 @@ class IndexedBatches:
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self.rows), self.batch):
             yield self.read(list(self.rows[start : start + self.batch]))
 
@@ -39,6 +39,23 @@ class IndexedBatches:
             return self
         order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed))
         return replace(self, rows=tuple(self.rows[i] for i in order[:images].sort().values.tolist()))
+
+    def split(self, share: float, seed: int = 0) -> tuple["IndexedBatches", "IndexedBatches"]:
+        """All but a random share of them, and that share: at least one on either side."""
+        if len(self.rows) < 2:
+            raise LdrfError(f"At least 2 images are needed to set some apart. Got {len(self.rows)} instead.")
+        apart = min(max(round(share * len(self.rows)), 1), len(self.rows) - 1)
+        chosen = set(self.take(apart, seed).rows)
+        rest = tuple(row for row in self.rows if row not in chosen)
+        return replace(self, rows=rest), replace(self, rows=tuple(sorted(chosen)))
+
+    def shuffled(self, seed: int) -> "IndexedBatches":
+        """The same in an order of their own for each seed."""
+        order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed))
+        return replace(self, rows=tuple(self.rows[i] for i in order.tolist()))
+
+    def sized(self, batch: int) -> "IndexedBatches":
+        return replace(self, batch=batch)
 
 
 @dataclass(frozen=True)
