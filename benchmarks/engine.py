@@ -79,12 +79,13 @@ def cells(cifar10: str, shared: Path) -> dict[str, Callable[[], dict[str, Any]]]
     cifar, imagenet = f"cifar10:{cifar10}", f"imagefolder:{shared / 'data' / 'imagenet-mini'}"
     paper = {f"features.{key}": width for key, width in PAPER_5X.items()}
     base, large = ldrf.PruneConfig(steps=400), ldrf.PruneConfig(chunk=16, steps=120)
+    longer = ldrf.PruneConfig(steps=700)  # 10,000 images are five times the chunks of 2,048
     small_net = shared / "weights" / "resnet20-cifar10.safetensors"
     large_net = shared / "weights" / "resnet50-v1-imagenet.safetensors"
     return {
         "resnet20-2x": lambda: run_cell(loaded(resnet20(), small_net), cifar, 2048, None, {"speedup": 2.0}, base),
-        "vgg9-5x-paper-widths": lambda: run_cell(pretrained_vgg9(), cifar, 10_000, None, {"widths": paper}, base),
-        "vgg9-5x": lambda: run_cell(pretrained_vgg9(), cifar, 10_000, None, {"speedup": 5.0}, base),
+        "vgg9-5x-paper-widths": lambda: run_cell(pretrained_vgg9(), cifar, 10_000, None, {"widths": paper}, longer),
+        "vgg9-5x": lambda: run_cell(pretrained_vgg9(), cifar, 10_000, None, {"speedup": 5.0}, longer),
         "resnet50-1.73x": lambda: run_cell(
             loaded(resnet50_v1(), large_net), imagenet, 512, 1000, {"speedup": 1.73}, large
         ),

@@ -246,7 +246,7 @@ def test_the_code_of_the_zoo_makes_the_network():
 
 
 def test_a_class_name_adds_no_code(tmp_path):
-    folder = write_result(tmp_path / "run", source={}, **{"class": "X\nimport os"})
+    folder = write_result(tmp_path / "run", source={}, **{"class": "X\nimport os"})  # pyright: ignore
     assert "import os" not in load_code(read_run(folder))
 
 

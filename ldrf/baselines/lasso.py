@@ -36,7 +36,7 @@ def _sweep(gram: np.ndarray, slope: np.ndarray, beta: np.ndarray, penalty: float
             slope -= gram[i] * (new - old)
             beta[i] = new
             largest = max(largest, power * abs(new - old))
-    return largest
+    return float(largest)
 
 
 def lasso_support(gram: np.ndarray, cross: np.ndarray, width: int) -> np.ndarray:
