@@ -7,6 +7,7 @@ from ldrf.energy import EnergySearch, find_energy
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.exporting import Exported, export
 from ldrf.finetuning import finetune
+from ldrf.mirroring import mirrored
 from ldrf.pipeline import analyze, prune
 from ldrf.ranks import Analysis, LayerRank
 from ldrf.result import FinetuneResult, PruneResult, UnitReport
@@ -33,6 +34,7 @@ __all__ = [
     "find_energy",
     "finetune",
     "load",
+    "mirrored",
     "prune",
     "prune_layer",
     "save",
