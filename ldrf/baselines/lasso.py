@@ -35,8 +35,8 @@ def _sweep(gram: np.ndarray, slope: np.ndarray, beta: np.ndarray, penalty: float
         if new != old:
             slope -= gram[i] * (new - old)
             beta[i] = new
-            largest = max(largest, power * abs(new - old))
-    return float(largest)
+            largest = max(largest, float(power * abs(new - old)))
+    return largest
 
 
 def lasso_support(gram: np.ndarray, cross: np.ndarray, width: int) -> np.ndarray:
