@@ -76,12 +76,11 @@ def _pruned(
     for name, parameter in copied.named_parameters():
         parameter.grad = gradients.get(name)  # a deep copy has none
     layers = (nn.Linear, nn.modules.conv._ConvNd)
-    ignored = [m for name, m in copied.named_modules() if isinstance(m, layers) and name not in cut]
+    ignored: list[nn.Module] = [m for name, m in copied.named_modules() if isinstance(m, layers) and name not in cut]
     score = tp.importance.GroupMagnitudeImportance(p=1) if importance == "l1" else tp.importance.GroupTaylorImportance()
-    example = inputs.map(lambda t: t[:2])
-    pruner = tp.pruner.BasePruner(
-        copied, example.kwargs or example.args, importance=score, pruning_ratio=ratio, ignored_layers=ignored
-    )
+    few = inputs.map(lambda t: t[:2])
+    example: Any = few.kwargs or few.args
+    pruner = tp.pruner.BasePruner(copied, example, importance=score, pruning_ratio=ratio, ignored_layers=ignored)
     pruner.step()
     copied.zero_grad(set_to_none=True)
     return copied

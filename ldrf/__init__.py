@@ -8,6 +8,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.exporting import Exported, export
 from ldrf.finetuning import finetune
 from ldrf.inspection import Inspection, inspect
+from ldrf.mirroring import mirrored
 from ldrf.pipeline import analyze, prune
 from ldrf.ranks import Analysis, LayerRank
 from ldrf.result import FinetuneResult, PruneResult, UnitReport
@@ -36,6 +37,7 @@ __all__ = [
     "finetune",
     "inspect",
     "load",
+    "mirrored",
     "prune",
     "prune_layer",
     "save",

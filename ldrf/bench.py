@@ -98,7 +98,7 @@ def bench(
     """
     _check(batches, threads, backends, seconds)
     networks = {"dense": _prepared(dense), "slim": _prepared(slim)}
-    cases = [(b, batch, n) for b in backends for batch in batches for n in threads]
+    cases: list[tuple[Backend, int, int]] = [(b, size, n) for b in backends for size in batches for n in threads]
     timings: list[Timing] = []
     with tempfile.TemporaryDirectory(prefix="ldrf-bench-") as folder:
         files = _onnx_files(networks, example, Path(folder)) if "onnxruntime" in backends else {}

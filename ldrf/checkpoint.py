@@ -49,7 +49,8 @@ def save(
         save_file(tensors, beside / WEIGHTS)
         record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
         (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
-        (beside / DETAILS).write_text(json.dumps({**result.details(), **(details or {})}) + "\n")
+        own = result.details() if isinstance(result, PruneResult) else {}
+        (beside / DETAILS).write_text(json.dumps({**own, **(details or {})}) + "\n")
         beside.chmod(0o755)
         _swap(beside, folder)
     except BaseException:

@@ -305,4 +305,4 @@ def test_labels_are_left_alone_for_methods_that_do_not_ask():
     given, labels = take_labels(METHODS["he2017"], make(Mlp), batches)
     assert given is batches and labels is None
     given, labels = take_labels(METHODS["molchanov2017"], make(Mlp), batches)
-    assert labels.tolist() == [0, 1, 2, 3] and len(list(given)) == 1
+    assert labels is not None and labels.tolist() == [0, 1, 2, 3] and len(list(given)) == 1

@@ -71,7 +71,7 @@ def test_bars_are_as_long_as_the_share_kept():
     bar = width_bar(UNIT)
     assert attributes(bar, "kept", "width") == ["25.00%"] and attributes(bar, "track", "width") == ["100%"]
     assert attributes(bar, "rank", "x1") == ["12.50%"]
-    assert parsed(bar).get("aria-label") == "conv: 16 of 64 neurons kept, rank 8"
+    assert parsed(bar)[0].text == "conv: 16 of 64 neurons kept, rank 8"
 
 
 def test_errors_stand_on_one_scale():
@@ -96,12 +96,18 @@ def test_a_spectrum_starts_at_one_and_marks_its_rank():
 
 
 def test_a_curve_marks_the_width_that_was_chosen():
-    frame, scale = Frame(), curve_scale([UNIT])
-    plot = curve_plot(UNIT, scale, 20)
+    unit = replace(UNIT, curve=tuple(1e4 ** (-w / 64) for w in range(64)) + (0.0,))
+    frame, scale = Frame(), curve_scale([unit])
+    plot = curve_plot(unit, scale, 20)
     dot = next(e for e in parsed(plot).iter() if e.tag == "circle")
-    assert float(dot.attrib["cx"]) == frame.x(16 / 64) and float(dot.attrib["cy"]) == frame.y(scale.place(48))
+    assert float(dot.attrib["cx"]) == frame.x(16 / 64) and float(dot.attrib["cy"]) == frame.y(0.75)
     assert len(attributes(plot, "curve", "points")[0].split()) <= 20
-    assert "estimated error 48 at 16 of 64" in plot
+    assert "estimated error 0.1 at 16 of 64" in plot
+
+
+def test_errors_beyond_the_signal_do_not_squeeze_the_others():
+    scale = curve_scale([replace(UNIT, curve=(1e6, 0.5, 0.001, 0.0))])
+    assert (scale.low, scale.high) == (-3, 0) and scale.place(1e6) == 1
 
 
 @pytest.mark.parametrize("values", [(0.0,), (0.0, 0.0), (1.0,)])
@@ -134,4 +140,4 @@ def test_names_are_escaped_in_every_figure():
     figures.append(tradeoff_plot([Series(HOSTILE, 1.0, (Point(2.0, 1.0, HOSTILE),))]))
     for svg in figures:
         assert not re.search(r"<script", svg) and "&lt;script&gt;" in svg
-        assert parsed(svg).get("aria-label") is not None
+        assert HOSTILE in "".join(parsed(svg).itertext()) + str(parsed(svg).get("aria-label"))

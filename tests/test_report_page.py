@@ -4,6 +4,7 @@ import json
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 from results_on_disk import HOSTILE, UNITS, details, png, write_result
@@ -186,13 +187,29 @@ def test_a_slower_slim_network_is_called_slower(tmp_path):
     metrics = {"macs": {"dense": 9, "slim": 3}, "parameters": {"dense": 9, "slim": 3}}
     slow = read_run(write_result(tmp_path / "slow", metrics={**metrics, "latency_ms": {"dense": 1.0, "slim": 1.25}}))
     assert tiles(run)[3].figure == "2.04× faster" and tiles(slow)[3].figure == "1.25× slower"
+    long = {**metrics, "latency_ms": {"dense": 17229.3, "slim": 99.94}}
+    found = tiles(read_run(write_result(tmp_path / "long", metrics=long)))[3]
+    assert found.detail.split() == ["17,229", "→", "99.9", "ms"]
 
 
 def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):
     units = {f"stages.{i // 8}.blocks.{i}.attention.feed_forward.conv": (512, 200, 40) for i in range(200)}
     path = write_report([write_result(tmp_path / "run", units)])
-    assert path.stat().st_size < 1_000_000
-    assert Page(path.read_text()).count("svg", "plot") == 400
+    assert path.stat().st_size < 1_000_000 - 250_000, "that much feature maps may take"
+    page = Page(path.read_text())
+    assert page.count("svg", "plot") == 240 and "The 120 units cut hardest, of 200" in page.text
+
+
+def test_a_page_about_many_runs_stays_under_a_megabyte(tmp_path):
+    units = {f"stages.{i // 8}.blocks.{i}.attention.feed_forward.conv": (512, 200, 40) for i in range(50)}
+    few, many = (
+        write_report([write_result(tmp_path / str(count) / str(i), units) for i in range(count)]) for count in (6, 40)
+    )
+    assert few.stat().st_size < 1_000_000 and many.stat().st_size < 1_000_000
+    assert Page(few.read_text()).count("svg", "line") == 6 * 101
+    page = Page(many.read_text())
+    assert page.count("svg", "line") == 0 and page.count("details", "run") == 40
+    assert "Widths, errors, spectra, error curves and feature maps are in the report of each run" in page.text
 
 
 def test_numbers_are_short():
@@ -203,6 +220,7 @@ def test_numbers_are_short():
     ]
     assert short(774_980, 3_511_754).split() == ["0.77", "M"]
     assert points(-1).split() == ["−1.00", "points"] and points(0.5).split() == ["+0.50", "points"]
+    assert points(-0.0001).split() == ["+0.00", "points"]
 
 
 def test_settings_are_words(tmp_path):
@@ -246,7 +264,8 @@ def test_the_code_of_the_zoo_makes_the_network():
 
 
 def test_a_class_name_adds_no_code(tmp_path):
-    folder = write_result(tmp_path / "run", source={}, **{"class": "X\nimport os"})
+    named: dict[str, Any] = {"class": "X\nimport os", "source": {}}
+    folder = write_result(tmp_path / "run", **named)
     assert "import os" not in load_code(read_run(folder))
 
 

@@ -21,7 +21,7 @@ def shelf(tmp_path) -> Shelf:
 class Counted:
     """Measures a cell as its name, and notes which were asked for."""
 
-    def __init__(self, fail: str = "", error: Exception | None = None) -> None:
+    def __init__(self, fail: str = "", error: BaseException | None = None) -> None:
         self.asked: list[str] = []
         self.fail, self.error = fail, error
 

@@ -139,7 +139,7 @@ def test_ranks_and_energy(subject, shelf):
 
 
 def test_the_digest_follows_weights_and_images(subject):
-    other = nn.Sequential(*subject.model)
+    other = nn.Sequential(*subject.model.children())
     again = Subject(other, batches("train"), batches("test"), partial(arrays))
     assert again.digest() == subject.digest()
     fewer = Subject(other, batches("train").take(50), batches("test"), partial(arrays))

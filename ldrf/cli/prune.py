@@ -58,6 +58,8 @@ class Prune:
     """The dense model of a result folder that does not name it."""
     images: int = 2048
     """Images to calibrate on, of the data's training images; only molchanov2017 uses their labels."""
+    mirror: bool = False
+    """Calibrate on every image and its mirror image: better where left and right are alike, and slower."""
     test_images: Annotated[int | None, arg(metavar="INT")] = None
     """Labelled test images to compare dense and slim on: all by default, 0 for none."""
     force: bool = False
@@ -73,7 +75,8 @@ class Prune:
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images, self.config.seed)
         test = open_test(self.data, self.test_images)
-        result = ldrf.prune(named.model, batches, **target, ignore=self.ignore, method=self.method, config=self.config)
+        given = ldrf.mirrored(batches) if self.mirror else batches
+        result = ldrf.prune(named.model, given, **target, ignore=self.ignore, method=self.method, config=self.config)
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
         metrics: dict[str, Any] = {
             "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),

@@ -17,7 +17,7 @@ def width_bar(unit: UnitRow) -> Markup:
     label = f"{unit.name}: {unit.width} of {unit.full} neurons kept, rank {unit.rank}"
     rank = 100 * min(unit.rank / unit.full, 1)
     return Markup(
-        '<svg class="line" role="img" aria-label="{label}"><title>{label}</title>'
+        '<svg class="line" role="img"><title>{label}</title>'
         '<rect class="track" width="100%" height="10" y="4"/>'
         '<rect class="kept" width="{share:.2f}%" height="10" y="4"/>'
         '<line class="rank" x1="{rank:.2f}%" x2="{rank:.2f}%" y1="0" y2="18"/></svg>'
@@ -40,7 +40,7 @@ def error_dots(unit: UnitRow, scale: LogScale) -> Markup:
     label = f"{unit.name}: error {unit.cut_error:.3g} after cutting, {unit.error:.3g} after reconstruction"
     cut, left = (100 * scale.place(e) for e in (unit.cut_error, unit.error))
     return Markup(
-        '<svg class="line" role="img" aria-label="{label}"><title>{label}</title>{grid}'
+        '<svg class="line" role="img"><title>{label}</title>{grid}'
         '<line class="gain" x1="{left:.2f}%" x2="{cut:.2f}%" y1="9" y2="9"/>'
         '<circle class="cut" cx="{cut:.2f}%" cy="9" r="4"/><circle class="left" cx="{left:.2f}%" cy="9" r="5"/></svg>'
     ).format(label=label, grid=grid, cut=cut, left=left)

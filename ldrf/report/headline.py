@@ -39,9 +39,13 @@ def _cost(title: str, pair: Pair) -> Tile:
 def _latency(run: Run) -> Tile:
     if run.latency is None:
         return Tile("Latency", "–", "not measured")
-    detail = f"{run.latency.dense:.3g} → {run.latency.slim:.3g} ms"
+    detail = f"{_milliseconds(run.latency.dense)} → {_milliseconds(run.latency.slim)}{GAP}ms"
     figure = f"{run.latency.ratio:.2f}× faster" if run.latency.ratio >= 1 else f"{1 / run.latency.ratio:.2f}× slower"
     return Tile("Latency", figure, detail, timing(run))
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def timing(run: Run) -> str:
@@ -65,7 +69,7 @@ def percent(share: float) -> str:
 
 def points(change: float) -> str:
     """A change of accuracy in points, with a true minus sign."""
-    return f"{change:+.2f}{GAP}points".replace("-", "\N{MINUS SIGN}")
+    return f"{round(change, 2) + 0.0:+.2f}{GAP}points".replace("-", "\N{MINUS SIGN}")
 
 
 def settings(run: Run) -> dict[str, dict[str, str]]:

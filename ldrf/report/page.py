@@ -20,7 +20,10 @@ from ldrf.report.loading import load_code
 from ldrf.report.runs import Run, UnitRow, read_run
 
 TEMPLATES = Path(__file__).parent / "templates"
-POINTS = 4000  # in all small plots of a page together, so that the page of a deep network stays small
+# What keeps the page of a deep network, or of many, under a megabyte:
+PLOTTED = 120  # units with a spectrum and an error curve
+POINTS = 4000  # in all those plots together
+TOLD = 300  # units of several runs together that are still told one by one
 
 
 def write_report(folders: Sequence[str | Path], out: str | Path | None = None) -> Path:
@@ -76,6 +79,7 @@ def render(runs: Sequence[Run]) -> str:
         series=series,
         tradeoff=plots.tradeoff_plot(series) if series else None,
         small_plots=small_plots(runs[0]) if len(runs) == 1 else [],
+        briefly=len(runs) > 1 and sum(len(run.units) for run in runs) > TOLD,
         style=Markup(style),
         script=Markup(script),
         policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
@@ -95,8 +99,10 @@ def _digest(text: str) -> str:
 
 
 def small_plots(run: Run) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
-    """Spectrum and error curve of each unit that has either."""
-    drawn = [unit for unit in run.units if unit.spectrum or len(unit.curve) > 1]
+    """Spectrum and error curve of each unit that has either; of very many, those cut hardest."""
+    known = [unit for unit in run.units if unit.spectrum or len(unit.curve) > 1]
+    hardest = sorted(known, key=lambda unit: unit.share)[:PLOTTED]
+    drawn = [unit for unit in known if unit in hardest] if len(known) > PLOTTED else known
     scale, each = plots.curve_scale(drawn), max(12, min(64, POINTS // max(len(drawn), 1)))
     return [
         (

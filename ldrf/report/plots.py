@@ -89,8 +89,8 @@ def spectrum_plot(unit: UnitRow, points: int) -> Markup:
 
 
 def curve_scale(units: Iterable[UnitRow]) -> LogScale:
-    """One scale for the error curves of all units."""
-    return LogScale.around(e for u in units for e in u.curve)
+    """One scale for the error curves of all units; it ends at 1, an error as large as the signal itself."""
+    return LogScale.around(min(error, 1.0) for unit in units for error in unit.curve)
 
 
 def curve_plot(unit: UnitRow, scale: LogScale, points: int) -> Markup:

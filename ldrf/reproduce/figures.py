@@ -112,8 +112,8 @@ def _size(figure: Figure) -> tuple[float, float]:
 def _draw_lines(axes: "Axes", figure: LineChart) -> None:
     for series in figure.series:
         xs, ys = zip(*series.points, strict=True)
-        style = {"linestyle": series.line or "none", "marker": series.marker, "color": series.colour}
-        axes.plot(xs, ys, label=series.label, **style)
+        line = series.line or "none"
+        axes.plot(xs, ys, label=series.label, linestyle=line, marker=series.marker, color=series.colour)
     if figure.ticks:
         axes.set_xticks(figure.ticks, [f"{tick:g}" for tick in figure.ticks])
     if figure.from_zero:
