@@ -306,8 +306,9 @@ def main() -> None:
         print("\n".join(table(read_results())))
         return
     import_vision("timm")
-    for name in catalogue():
-        if any(fnmatchcase(name, glob) for glob in options.globs) and (options.again or name not in read_results()):
+    names = dict.fromkeys(name for glob in options.globs for name in catalogue() if fnmatchcase(name, glob))
+    for name in names:
+        if options.again or name not in read_results():
             row = in_its_own_process(name, options.seconds)
             with RESULTS.open("a") as file:  # a later line stands for an earlier one of the same model
                 file.write(json.dumps(row) + "\n")

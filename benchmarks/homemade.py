@@ -131,8 +131,9 @@ class DenseBlocks(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
-        for block, between in zip(self.blocks, self.between, strict=True):
-            for layer in block:  # pyright: ignore[reportGeneralTypeIssues]
+        blocks: Any = self.blocks
+        for block, between in zip(blocks, self.between, strict=True):
+            for layer in block:
                 x = torch.cat([x, layer(x)], 1)
             x = F.avg_pool2d(between(x), 2)
         return self.fc(x.mean((2, 3)))
@@ -153,7 +154,8 @@ class Shuffle(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.stem(x)
-        for first, depthwise, last in self.units:  # pyright: ignore[reportGeneralTypeIssues]
+        units: Any = self.units
+        for first, depthwise, last in units:
             y = first(x)
             b, c, h, w = y.shape
             y = y.view(b, self.groups, c // self.groups, h, w).transpose(1, 2).reshape(b, c, h, w)

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx
 
@@ -17,7 +16,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.rows import Moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
-from ldrf.tracing import Trace, Weights, run, source_of
+from ldrf.tracing import Layer, Trace, Weights, run, source_of
 from ldrf.units import Unit
 
 Values = dict[str, Any]
@@ -73,7 +72,9 @@ def survey(
 ) -> dict[str, Survey]:
     """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
     generator = torch.Generator().manual_seed(seed)
-    found: dict[str, Survey] = {}
+    shared: dict[str, Moments] = {}
+    empty = lambda u: [Moments.empty(0, 0)] * len(u.consumers)  # noqa: E731
+    found = {u.name: Survey(empty(u), torch.zeros(u.width), torch.zeros(u.width)) for u in units}
     last = _last_uses(trace)
     fitting = set(calibration.fitting)
     for index in progress(range(len(calibration.chunks)), "survey"):
@@ -81,8 +82,16 @@ def survey(
         for position, node in enumerate(trace.nodes):
             run(trace, weights, (node,), values)
             check_finite(trace, node, values)
-            for unit, c in _readers(units, node.name) if index in fitting else ():
-                _add_consumer(found, unit, c, values[source_of(node)], calibration, generator)
+            readers = list(_readers(units, node.name)) if index in fitting else []
+            if readers:
+                layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
+                rows = _reader_rows(layer, x, calibration, generator)
+                # Units whose maps are joined have a reader in common, and with it one Gram matrix.
+                moments = shared.get(node.name) or shared.setdefault(node.name, Moments.empty(rows.shape[1], 0))
+                moments.add(rows, rows.new_zeros(len(rows), 0))
+                for unit, c in readers:
+                    found[unit.name].moments[c] = moments
+                    _note_neurons(found[unit.name], unit, c, rows, len(x) / calibration.examples)
             for name in last.get(position, ()):
                 values.pop(name, None)
     _warn_of_few_rows(units, found, calibration.examples)
@@ -134,28 +143,21 @@ def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
                 yield unit, i
 
 
-def _add_consumer(
-    found: dict[str, Survey], unit: Unit, index: int, x: Tensor, calibration: Calibration, generator: torch.Generator
-) -> None:
-    consumer = unit.consumers[index]
-    layer = consumer.layer
-    share = len(x) / calibration.examples
-    limit = max(int(rows_wanted(layer.inputs * _kernel_size(layer.kernel)) * share), 1)
-    rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
-    entry = found.setdefault(unit.name, Survey([], torch.zeros(unit.width), torch.zeros(unit.width)))
-    while len(entry.moments) <= index:
-        width = rows.shape[1] if len(entry.moments) == index else 0
-        entry.moments.append(Moments.empty(width, 0))
-    entry.moments[index].add(rows, rows.new_zeros(len(rows), 0))
-    # Each neuron is looked at where it is first read.
-    seen = np.concatenate([np.empty(0, int), *(c.channels for c in unit.consumers[:index])])
-    own = torch.as_tensor(((consumer.channels >= 0) & ~np.isin(consumer.channels, seen)).nonzero()[0])
-    if len(own):
-        per_neuron = rows.view(len(rows), len(consumer.channels), -1)[:, own]
-        owner = torch.as_tensor(consumer.channels)[own]
-        repeats = torch.bincount(owner, minlength=unit.width)[owner]
-        entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)
-        entry.activity.index_add_(0, owner, per_neuron.abs().mean((0, 2)) * share / repeats)
+def _reader_rows(layer: Layer, x: Tensor, calibration: Calibration, generator: torch.Generator) -> Tensor:
+    """Sampled rows of a layer's input, as many as its share of the images allows."""
+    limit = max(int(rows_wanted(layer.inputs * _kernel_size(layer.kernel)) * (len(x) / calibration.examples)), 1)
+    return input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
+
+
+def _note_neurons(entry: Survey, unit: Unit, index: int, rows: Tensor, share: float) -> None:
+    """Add what a consumer's input rows say of each neuron that it is the first to read."""
+    channels = torch.as_tensor(unit.consumers[index].channels)
+    seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
+    own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
+    per_neuron, owner = rows.view(len(rows), len(channels), -1)[:, own], channels[own]
+    repeats = torch.bincount(owner, minlength=unit.width)[owner]
+    entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)
+    entry.activity.index_add_(0, owner, per_neuron.abs().mean((0, 2)) * share / repeats)
 
 
 def _kernel_size(kernel: tuple[int, ...]) -> int:

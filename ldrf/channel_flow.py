@@ -5,6 +5,7 @@ groups carries them on, whole groups at a time.
 """
 
 import operator
+from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor, fx
@@ -16,12 +17,12 @@ from ldrf.tracing import NORM, Layer, Trace, operation, source_of
 __all__ = ["ACTIVATIONS", "FIXED", "Channels", "Flow", "Slice", "follow_channels", "layer_tensors"]
 
 
-def follow_channels(trace: Trace, outer: frozenset[str] = frozenset()) -> Flow:
+def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None) -> Flow:
     """Walk the graph once, linear in its size, and record where every layer's channels go.
 
-    ``outer`` names views that split channels over two dimensions of which the first is to shrink, not the last.
+    ``outer`` says, of views that split channels over several dimensions, which of these is to shrink if not the last.
     """
-    flow = Flow(trace, outer)
+    flow = Flow(trace, outer or {})
     layers = {layer.node: layer for layer in trace.layers}
     norms = {layer.norm.node: layer for layer in trace.layers if layer.norm}
     for node in trace.nodes:

@@ -33,10 +33,10 @@ def view(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     axes = [a for a in range(placed.ndim) if (placed != placed.take([0], a)).any()]
     if not axes:
         return unknown(flow, node, arriving)
-    axis = axes[-2] if node.name in flow.outer and len(axes) > 1 else axes[-1]
+    axis = axes[flow.outer.get(node.name, -1)] if len(axes) > 1 else axes[0]
     kept = placed[tuple(slice(None) if a == axis else slice(0, 1) for a in range(placed.ndim))]
     if len(axes) > 1:
-        flow.split[node.name] = given.ids
+        flow.split[node.name] = given.ids, len(axes)
         flow.tie(placed, kept, f"its outputs are split{where(node)} together with others that keep their number")
     if placed.ndim + len(old) > 2 and not _survives_cut(flow, given.ids, placed, axis, lead, trail):
         return unknown(flow, node, arriving)
@@ -69,7 +69,7 @@ def _survives_cut(flow: Flow, ids: np.ndarray, placed: np.ndarray, axis: int, le
     names, wanted = flow.roots(ids), flow.roots(placed)
     gone = names.max()
     if gone == FIXED or (names == gone).all():
-        return True  # nothing that could be cut alone, which is said elsewhere
+        return False  # nothing is left that could be cut alone
     along = np.moveaxis(wanted, axis, 0).reshape(placed.shape[axis], -1)[:, 0]
     expected = np.compress(along != gone, wanted, axis)
     found = np.tile(np.repeat(names[names != gone], trail), lead)

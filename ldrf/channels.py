@@ -4,6 +4,7 @@ Every output of a layer gets an id. Ids that must stay or go together are tied; 
 understood are frozen with a reason a person can read.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,13 +39,13 @@ class Flow:
     """What the walk found: produced ids, consuming layers, tensors to cut, ties and frozen ids."""
 
     trace: Trace
-    outer: frozenset[str] = frozenset()  # views that split channels in two dimensions of which the first shrinks
+    outer: Mapping[str, int] = field(default_factory=dict)  # view that splits channels -> which of its parts shrinks
     produced: dict[str, np.ndarray] = field(default_factory=dict)
     consumed: list[tuple[Layer, np.ndarray]] = field(default_factory=list)
     slices: list[Slice] = field(default_factory=list)
     frozen: list[tuple[np.ndarray, str]] = field(default_factory=list)
     summed: list[np.ndarray] = field(default_factory=list)  # ids that met others in a sum
-    split: dict[str, np.ndarray] = field(default_factory=dict)  # view that splits channels in two dimensions -> ids
+    split: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)  # such a view -> ids, number of parts
     stated: list[tuple[str, int, np.ndarray]] = field(default_factory=list)  # (module, size it wrote, ids it counts)
     work: list[tuple[float, np.ndarray]] = field(default_factory=list)  # MACs of a product of values, and its ids
     parents: list[int] = field(default_factory=list)

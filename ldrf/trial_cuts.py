@@ -34,18 +34,22 @@ Works = Callable[[tuple[Unit, ...]], bool]
 def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
     """Units of a traced network that its own code lets us cut.
 
-    Where a view splits channels over two dimensions, as attention does, the graph does not say whether the model's code
-    counts the first or the second of them from the width: the second is tried, and where that fails the first.
+    Where a view splits channels over several dimensions, as attention does, the graph does not say which of them the
+    model's code counts from the width: the last is tried, and where that fails the one before it, and the first.
     """
+    outer: dict[str, int] = {}
     flow = follow_channels(trace)
     units, skipped = _tried(flow, dense, model, chunk, protected)
-    blocked = _blocked(flow, units)
-    if not blocked:
-        return units, skipped
-    more = _tried(follow_channels(trace, blocked), dense, model, chunk, protected)
-    if len(more[0]) > len(units):
-        return more
-    follow_channels(trace)  # the graph remembers the last walk
+    for place, parts in ((-2, 2), (0, 3)):
+        blocked = _blocked(flow, units, parts)
+        if blocked:
+            trial = {**outer, **dict.fromkeys(blocked, place)}
+            other = follow_channels(trace, trial)
+            more = _tried(other, dense, model, chunk, protected)
+            if len(more[0]) > len(units):
+                outer, flow, (units, skipped) = trial, other, more
+            else:
+                follow_channels(trace, outer)  # the graph remembers the last walk
     return units, skipped
 
 
@@ -56,11 +60,12 @@ def _tried(flow: Flow, dense: Weights, model: nn.Module, chunk: Inputs, protecte
     return units, (*found.skipped, *ignored, *stuck)
 
 
-def _blocked(flow: Flow, units: tuple[Unit, ...]) -> frozenset[str]:
-    """Views that split channels of layers that are in no usable unit."""
+def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
+    """Views that split channels of layers that are in no usable unit over at least so many dimensions."""
     nodes = {layer.node for unit in units for layer in (unit.producer, *unit.partners)}
     free = np.concatenate([np.empty(0, int), *(ids for node, ids in flow.produced.items() if node in nodes)])
-    return frozenset(name for name, ids in flow.split.items() if not np.isin(ids[ids >= 0], free).all())
+    found = flow.split.items()
+    return [name for name, (ids, count) in found if count >= parts and not np.isin(ids[ids >= 0], free).all()]
 
 
 def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> Usable:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, follow_channels, layer_tensors
+from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
 from ldrf.tracing import Layer, Trace, operation
 
 COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
@@ -108,13 +108,8 @@ class _Map:
         return np.unique(self.family[ids[ids >= 0]]).tolist()
 
 
-def find_units(trace: Trace, outer: frozenset[str] = frozenset()) -> Found:
-    """Group the layers of a traced network into units; whatever is not understood is skipped with a reason."""
-    return units_of(follow_channels(trace, outer))
-
-
 def units_of(flow: Flow) -> Found:
-    """Units from where channels were found to go."""
+    """Group the layers of a network into units by where their channels go; what is not understood is skipped."""
     trace = flow.trace
     families = _families(flow)
     where = _map(flow, families)

