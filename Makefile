@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
+BROWSER := .venv/.browser
 
 .PHONY: setup demo test clean
 
@@ -12,10 +13,14 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
+$(BROWSER): $(STAMP)
+	sh tests/install_chromium.sh
+	touch $@
+
 demo: setup
 	$(BIN)/ldrf demo
 
-test: setup
+test: setup $(BROWSER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright

@@ -1,4 +1,7 @@
-"""A result on disk without pickle: ``model.safetensors`` and ``ldrf.json`` in one folder, written all or nothing."""
+"""A result on disk without pickle, written all or nothing: ``model.safetensors``, ``ldrf.json`` and ``report.json``.
+
+The last holds what only a report shows, so that ``ldrf.json`` stays short; a folder is complete without it.
+"""
 
 import copy
 import hashlib
@@ -15,23 +18,26 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
-from ldrf.result import PruneResult
+from ldrf.result import FinetuneResult, PruneResult
 from ldrf.surgery import write_sizes, write_tensors
 
 FORMAT = 1
-WEIGHTS, RECORD = "model.safetensors", "ldrf.json"
+WEIGHTS, RECORD, DETAILS = "model.safetensors", "ldrf.json", "report.json"
+PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes with it
 
 
 def save(
-    result: PruneResult,
+    result: PruneResult | FinetuneResult,
     folder: str | Path,
     *,
     metrics: dict[str, Any] | None = None,
     source: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
-    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was.
+    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
+    ``details`` adds to what the report shows beside spectra and error curves (feature maps).
     An earlier result in the same place is replaced; a folder with anything else in it is refused.
     """
     folder = Path(folder).expanduser()
@@ -39,10 +45,12 @@ def save(
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        tensors = _storable(result.model)
+        tensors = storable_tensors(result.model)
         save_file(tensors, beside / WEIGHTS)
         record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
         (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        own = result.details() if isinstance(result, PruneResult) else {}
+        (beside / DETAILS).write_text(json.dumps({**own, **(details or {})}) + "\n")
         beside.chmod(0o755)
         _swap(beside, folder)
     except BaseException:
@@ -70,7 +78,7 @@ def _swap(beside: Path, folder: Path) -> None:
         os.rename(folder, old / "was")
         os.rename(beside, folder)
         for item in (old / "was").iterdir():
-            if item.name not in (WEIGHTS, RECORD):
+            if item.name not in (WEIGHTS, RECORD, DETAILS, PAGE):
                 os.rename(item, folder / item.name)
     except BaseException:
         if not folder.exists():
@@ -80,7 +88,7 @@ def _swap(beside: Path, folder: Path) -> None:
         shutil.rmtree(old, ignore_errors=True)
 
 
-def _storable(model: nn.Module) -> dict[str, Tensor]:
+def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
     seen: set[int] = set()
     found = {}
@@ -93,9 +101,13 @@ def _storable(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _record(
-    result: PruneResult, tensors: dict[str, Tensor], metrics: dict[str, Any], source: dict[str, Any], weights: Path
+    result: PruneResult | FinetuneResult,
+    tensors: dict[str, Tensor],
+    metrics: dict[str, Any],
+    source: dict[str, Any],
+    weights: Path,
 ) -> dict[str, Any]:
-    told = result.as_dict()
+    told = dict(result.as_dict())
     costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
     return {
         "format": FORMAT,

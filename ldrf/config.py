@@ -1,13 +1,19 @@
 """Every setting of a run, with the default that measured best."""
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ldrf.errors import LdrfError
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
 Solver = Literal["joint", "closed-form", "none", "l1-mask"]
+Metric = Literal["gradient", "output", "embedding", "embedding-data"]
+Schedule = Literal["cosine", "linear"]
+Norms = Literal["batch", "frozen"]
+
+# Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
+OWN_SETTINGS = ("selection", "solver", "steps", "rate", "lambda_1", "lambda_2")
 
 BOUNDS = (
     ("steps", 0, 1e9),
@@ -18,6 +24,17 @@ BOUNDS = (
     ("chunk", 1, 1e9),
     ("memory", 0, 2**62),
 )
+FINETUNE_BOUNDS = (
+    ("epochs", 1, 1e6),
+    ("batch", 1, 1e6),
+    ("rate", 1e-9, 10.0),
+    ("labels", 0.0, 1e6),
+    ("logits", 0.0, 1e6),
+    ("embeddings", 0.0, 1e6),
+    ("ema", 0.0, 0.99999),
+    ("patience", 1, 1e6),
+    ("held_out", 0.01, 0.5),
+)
 
 
 @dataclass(frozen=True)
@@ -26,10 +43,13 @@ class PruneConfig:
 
     selection: Selection = "second-order"
     """Which neurons stay (Tab. 2)."""
-    allocation: Allocation = "error"
-    """How widths are chosen: by error curves, by the paper's ranks, or the same share everywhere."""
+    allocation: Allocation | None = None
+    """How widths are chosen: by error curves (ldrf's default), by the paper's ranks, or the same share everywhere (the
+    default of the other methods)."""
     solver: Solver = "joint"
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
+    metric: Metric = "gradient"
+    """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
     steps: int = 250
     """Descent steps per unit."""
     rate: float = 0.02
@@ -54,11 +74,59 @@ class PruneConfig:
     """Makes a run repeatable bit for bit on one machine."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("selection", Selection), ("allocation", Allocation), ("solver", Solver)):
-            value = getattr(self, name)
-            if value not in get_args(kind):
-                raise LdrfError(f"The '{name}' must be one of {', '.join(get_args(kind))}. Got {value!r} instead.")
-        for name, low, high in BOUNDS:
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise LdrfError(f"The '{name}' must lie from {low:g} to {high:g}. Got {value!r} instead.")
+        _check_choices(self, ("selection", Selection), ("solver", Solver), ("metric", Metric))
+        if self.allocation is not None:  # None leaves it to the method
+            _check_choices(self, ("allocation", Allocation))
+        _check_bounds(self, BOUNDS)
+
+
+@dataclass(frozen=True)
+class FinetuneConfig:
+    """How to fine-tune; the defaults need no labels."""
+
+    epochs: int = 20
+    """Passes over the images."""
+    batch: int = 64
+    """Images a step."""
+    rate: float = 1e-3
+    """Top learning rate of Adam."""
+    schedule: Schedule = "cosine"
+    """How the rate falls to zero."""
+    labels: float = 0.0
+    """Weight of the cross-entropy with the labels; 0 leaves them unread."""
+    logits: float = 1.0
+    """Weight of the distance to the dense model's outputs."""
+    embeddings: float = 1.0
+    """Weight of the distance to the dense model's blocks, where they are as wide as before."""
+    norms: Norms = "batch"
+    """Whether BatchNorms follow the batches or keep their statistics."""
+    augment: bool = True
+    """Flip images and shift them by up to 4 pixels."""
+    ema: float = 0.99
+    """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
+    patience: int = 8
+    """Epochs without a gain on the held-out images after which to stop."""
+    held_out: float = 0.1
+    """Share of the images that only judge."""
+    seed: int = 0
+    """Seed of the split, the order and the augmentation."""
+
+    def __post_init__(self) -> None:
+        _check_choices(self, ("schedule", Schedule), ("norms", Norms))
+        _check_bounds(self, FINETUNE_BOUNDS)
+        if not self.labels + self.logits + self.embeddings > 0:
+            raise LdrfError("At least one of 'labels', 'logits' and 'embeddings' must be above 0. Got 0 for all.")
+
+
+def _check_choices(config: object, *choices: tuple[str, Any]) -> None:
+    for name, kind in choices:
+        value = getattr(config, name)
+        if value not in get_args(kind):
+            raise LdrfError(f"The '{name}' must be one of {', '.join(get_args(kind))}. Got {value!r} instead.")
+
+
+def _check_bounds(config: object, bounds: tuple[tuple[str, float, float], ...]) -> None:
+    for name, low, high in bounds:
+        value = getattr(config, name)
+        if not low <= value <= high:
+            raise LdrfError(f"The '{name}' must lie from {low:g} to {high:g}. Got {value!r} instead.")

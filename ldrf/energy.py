@@ -6,7 +6,7 @@ e rises until the network is as good as before: the ranks z_l at that e are the 
 
 import copy
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -18,7 +18,7 @@ from ldrf.accuracy import read_labels
 from ldrf.config import PruneConfig
 from ldrf.decomposition import Decomposition, decompose, rank_at
 from ldrf.errors import LdrfError
-from ldrf.inputs import Inputs, read_inputs
+from ldrf.inputs import Inputs, main_output, read_inputs
 from ldrf.network import Network, check_prunable, read_network
 from ldrf.progress import progress as bars
 from ldrf.recomposition import decomposed_copy
@@ -197,7 +197,7 @@ def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     calibration = network.calibration
     if calibration.examples < 2:
         raise LdrfError("Finding the energy needs at least two images, one to tune on and one to judge by. Got one.")
-    outputs = tuple(_scores(dense, chunk) for chunk in calibration.chunks)
+    outputs = tuple(main_output(chunk.call(dense)) for chunk in calibration.chunks)
     classifies = all(o.ndim == 2 and o.shape[1] > 1 for o in outputs)
     if labels is not None and not (classifies and 0 <= int(labels.min()) <= int(labels.max()) < outputs[0].shape[1]):
         raise LdrfError("Labels need a classifier with scores [batch, classes]: pass labelled=False to tune without.")
@@ -206,22 +206,10 @@ def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     return _Task(calibration.chunks, outputs, split, calibration.fitting, sorted(calibration.held_out), measure)
 
 
-def _scores(model: nn.Module, chunk: Inputs) -> Tensor:
-    """The model's first output, or the one called 'logits'."""
-    outputs = chunk.call(model)
-    if isinstance(outputs, Mapping):
-        outputs = outputs.get("logits", next(iter(outputs.values())))
-    elif isinstance(outputs, Sequence):
-        outputs = outputs[0]
-    if not isinstance(outputs, Tensor):
-        raise LdrfError(f"The model must give a tensor, or a tuple or dict of them. Got {type(outputs).__name__}.")
-    return outputs
-
-
 @torch.no_grad()
 def _score(model: nn.Module, task: _Task) -> float:
     """Held-out accuracy, agreement with the dense first guesses, or squared error relative to the outputs' variance."""
-    mine = torch.cat([_scores(model, task.chunks[i]).flatten(1) for i in task.held_out])
+    mine = torch.cat([main_output(task.chunks[i].call(model)).flatten(1) for i in task.held_out])
     dense = torch.cat([task.dense[i].flatten(1) for i in task.held_out])
     if task.measure == "error":
         return float((mine - dense).square().sum() / (dense - dense.mean(0)).square().sum().clamp_min(1e-30))
@@ -261,7 +249,7 @@ def _tuned(model: nn.Module, task: _Task, steps: int, rate: float, seed: int) ->
 
 def _loss(model: nn.Module, task: _Task, chunk: int) -> Tensor:
     """Cross-entropy with labels; without, squared distance to the dense outputs relative to their variance."""
-    scores = _scores(model, task.chunks[chunk])
+    scores = main_output(task.chunks[chunk].call(model))
     if task.labels is not None:
         return F.cross_entropy(scores, task.labels[chunk])
     dense = task.dense[chunk]

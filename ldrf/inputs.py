@@ -33,6 +33,51 @@ class Inputs:
     def call(self, model: nn.Module) -> Any:
         return model(*self.args, **self.kwargs)
 
+    def described(self) -> dict[str, Any]:
+        """Shapes without the batch and dtypes, ready for JSON; :func:`made_up_inputs` is the way back."""
+        return {
+            "args": [_described(v) for v in self.args],
+            "kwargs": {k: _described(v) for k, v in self.kwargs.items()},
+        }
+
+
+def _described(value: Any) -> dict[str, Any]:
+    if isinstance(value, Tensor):
+        return {"shape": list(value.shape[1:]), "dtype": str(value.dtype).removeprefix("torch.")}
+    return {"value": value if isinstance(value, bool | int | float | str) else None}
+
+
+def made_up_inputs(described: Mapping[str, Any], rows: int, seed: int = 0) -> Inputs:
+    """Random inputs of the described shapes: normal where floating point, else 0 or 1."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def make(value: Mapping[str, Any]) -> Any:
+        if "shape" not in value:
+            return value["value"]
+        shape, dtype = (rows, *value["shape"]), getattr(torch, value["dtype"])
+        if dtype.is_floating_point:
+            return torch.randn(shape, generator=generator).to(dtype)
+        return torch.randint(0, 2, shape, generator=generator).to(dtype)
+
+    return Inputs(tuple(map(make, described["args"])), {k: make(v) for k, v in described["kwargs"].items()})
+
+
+def repeated(inputs: Inputs, rows: int) -> Inputs:
+    """The rows again and again, up to ``rows`` of them."""
+    times = -(-rows // inputs.rows)
+    return inputs.map(lambda t: torch.cat([t] * times)[:rows].contiguous())
+
+
+def main_output(outputs: Any) -> Tensor:
+    """What a model is judged by: its first output, or the one called 'logits'."""
+    if isinstance(outputs, Mapping):
+        outputs = outputs.get("logits", next(iter(outputs.values())))
+    elif isinstance(outputs, Sequence):
+        outputs = outputs[0]
+    if not isinstance(outputs, Tensor):
+        raise LdrfError(f"The model must give a tensor, or a tuple or dict of them. Got {type(outputs).__name__}.")
+    return outputs
+
 
 def read_inputs(model: nn.Module, batch: Any) -> Inputs:
     """Pick from ``batch`` what ``model.forward`` takes; labels and other surplus entries are left out."""

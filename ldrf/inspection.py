@@ -10,7 +10,7 @@ from ldrf.allocation import reachable
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, mac_model
 from ldrf.network import Network, read_network, with_coupled
-from ldrf.planning import unit_ranks
+from ldrf.planning import unit_ranks, unit_spectra
 from ldrf.tables import table
 from ldrf.targets import Ignore
 from ldrf.units import Skipped, Unit
@@ -107,7 +107,8 @@ def _limits(network: Network, config: PruneConfig, total: float) -> Any:
     cost = mac_model(network.trace, network.units, total)
     if config.allocation == "uniform":
         return cost, dict.fromkeys(cost.full, 1)
-    return cost, unit_ranks(network.model, network.units, config.energy)
+    spectra = unit_spectra(network.model, network.units)
+    return cost, unit_ranks(network.units, spectra, config.energy)
 
 
 def _span(units: tuple[str, ...], widths: dict[str, int]) -> int:

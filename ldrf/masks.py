@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
+from ldrf.metric import measured
 from ldrf.problem import Problem, goal_power, neurons, read, source, target
 from ldrf.rows import output_rows
 from ldrf.units import Consumer
@@ -193,7 +194,7 @@ def mask_unit(
             x = values[source(consumer.layer, problem.trace)]
             gap = read(consumer, x, reader, x.new_zeros(consumer.layer.outputs)) - target(problem, chunk, i)
             gap = output_rows(consumer.layer, gap, None)
-            lost = lost + ((gap - gap.mean(0)).square().sum(0) * problem.importance[i]).sum()
+            lost = lost + measured(gap - gap.mean(0), problem.metrics[i], -1).square().sum()
         return lost / (goal_power(problem, chunk) + 1e-30)
 
     learned = learn_mask(

@@ -1,25 +1,28 @@
 """The whole method in order: this file reads as the paper's Algorithm 1 and does nothing else."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
+from ldrf.baselines import find_method
 from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
-from ldrf.cutting import narrowed, stated_sizes
+from ldrf.cutting import as_it_stands, stated_sizes
 from ldrf.errors import LdrfError
+from ldrf.events import OnEvent, teller
+from ldrf.methods import Findings, take_labels
+from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
-from ldrf.planning import EXAMPLES, for_target, plan_widths, removal_curves
+from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
 from ldrf.progress import Clock, progress
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
-from ldrf.reconstruction import commit_solution, reconstruct, refit_outputs
+from ldrf.reconstruction import commit_solution, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
-from ldrf.selection import select
-from ldrf.sensitivity import output_importance
 from ldrf.store import ActivationStore
 from ldrf.targets import Ignore, Target, exact_widths
 from ldrf.verification import verify
@@ -34,51 +37,61 @@ def prune(
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
     ignore: Ignore = (),
+    method: str = "ldrf",
     config: PruneConfig | None = None,
     seed: int | None = None,
+    on_event: OnEvent | None = None,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
     ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
+    ``method`` is the paper's own or one of :data:`ldrf.baselines.METHODS` to compare with.
+    ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     """
-    target = Target(speedup, params, widths, keep)
+    target, rule = Target(speedup, params, widths, keep), find_method(method)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
-    clock = Clock()
+    config = replace(config, allocation=config.allocation or rule.allocation)
+    clock, tell = Clock(), teller(on_event)
+    batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config)
     check_prunable(network)
-    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    network, ranks = for_target(network, target, config)
+    network, spectra = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
+    full = {u.name: u.width for u in network.units}
+    tell("traced", units=list(full), skipped=[s.name for s in network.skipped])
 
+    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
+    ranks = unit_ranks(network.units, spectra, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
-    removals = removal_curves(network, target, surveys, config)
+    removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
     plan = plan_widths(network, target, ranks, surveys, removals, config)
-    importance = output_importance(network, EXAMPLES)
+    metrics = unit_metrics(network, surveys, config)
     surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
+    step = rule.begin(Findings(network, surveys, removals, metrics, labels), config)
     clock("plan")
+    tell("planned", widths=dict(plan.widths), full_widths=full)
 
     # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
     kept: dict[str, Tensor] = {}
     history: list[UnitReport] = []
     with ActivationStore(config.memory) as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
-        for unit in progress(network.units, "reconstruct"):
-            seen, order = surveys[unit.name], removals.get(unit.name)
-            kept[unit.name] = select(
-                config.selection, unit, plan.widths[unit.name], network.dense, seen, order, config.seed
-            )
-            if len(kept[unit.name]) == unit.width and not walk.diverged:
+        for index, unit in enumerate(progress(network.units, "reconstruct")):
+            width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)
+            if width == unit.width and not (walk.diverged and rule.repairs_all):
                 continue
             walk.advance(unit.start)
-            unit = narrowed(unit, network.units, kept)
-            solved = reconstruct(walk, unit, kept[unit.name], importance, config)
+            unit = as_it_stands(unit, network.units, kept)
+            solved = step(walk, unit, width)
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
             history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
-        refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
+            tell("unit", index=index, count=len(network.units), **asdict(history[-1]))
+        if rule.repairs_all:
+            refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
@@ -86,22 +99,31 @@ def prune(
     slim = recompose(network, walk.slim, walk.changed, kept, statistics)
     verify(network, walk.slim, slim)
     clock("recompose")
+    tell("recomposed", seconds=dict(clock.seconds))
 
-    return PruneResult(
+    result = PruneResult(
         model=slim,
         widths={name: len(found) for name, found in kept.items()},
-        full_widths={u.name: u.width for u in network.units},
+        full_widths=full,
         ranks=ranks,
+        spectra=spectra,
+        curves=plan.curves,
+        curves_of=plan.curves_of,
         skipped=network.skipped,
         history=tuple(history),
         macs=(count_macs(model, network.example), count_macs(slim, network.example)),
         parameters=(count_parameters(model), count_parameters(slim)),
         images=network.calibration.examples,
+        target=target.as_dict(),
         config=config,
         seconds=clock.seconds,
         versions=versions(),
+        example=network.example.map(lambda t: t[:1].clone()),
+        method=rule.name,
         attributes=stated_sizes(network.units, kept),
     )
+    tell("done", speedup=result.speedup)
+    return result
 
 
 def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> Analysis:

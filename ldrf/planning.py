@@ -1,6 +1,7 @@
 """From a target to a width plan: ranges, error curves and costs of all units brought together."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -8,9 +9,10 @@ from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachabl
 from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
 from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
+from ldrf.decomposition import rank_at
 from ldrf.network import Network, with_coupled
 from ldrf.progress import progress
-from ldrf.ranks import weight_rank
+from ldrf.ranks import weight_spectrum
 from ldrf.removal import Removal, removal_order
 from ldrf.sensitivity import neuron_columns, output_errors
 from ldrf.targets import Target, exact_widths
@@ -20,19 +22,19 @@ TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is 
 EXAMPLES = 256  # images on which that is done
 
 
-def for_target(network: Network, target: Target, config: PruneConfig) -> tuple[Network, dict[str, int]]:
-    """The network, with coupled widths among its units if the target names one or needs them, and all units' ranks."""
-    ranks = unit_ranks(network.model, network.units, config.energy)
-    if config.coupled is not None or not network.coupled or not _needs_coupled(network, target, ranks, config):
-        return network, ranks
-    return with_coupled(network), ranks | unit_ranks(network.model, network.coupled, config.energy)
+def for_target(network: Network, target: Target, config: PruneConfig) -> tuple[Network, dict[str, Tensor]]:
+    """The network, with coupled widths among its units if the target names one or needs them, and all their spectra."""
+    spectra = unit_spectra(network.model, network.units)
+    if config.coupled is not None or not network.coupled or not _needs_coupled(network, target, spectra, config):
+        return network, spectra
+    return with_coupled(network), spectra | unit_spectra(network.model, network.coupled)
 
 
-def _needs_coupled(network: Network, target: Target, ranks: dict[str, int], config: PruneConfig) -> bool:
+def _needs_coupled(network: Network, target: Target, spectra: dict[str, Tensor], config: PruneConfig) -> bool:
     asked = target.widths if target.widths is not None else target.keep
     if asked is not None:
         return any(unit.name in asked for unit in network.coupled)
-    cost = _cost(network, target)
+    cost, ranks = _cost(network, target), unit_ranks(network.units, spectra, config.energy)
     return reachable(cost, _floors(cost, ranks, config)) < (target.speedup or target.params or 1.0)
 
 
@@ -46,24 +48,28 @@ def _floors(cost: CostModel, ranks: dict[str, int], config: PruneConfig) -> dict
     return {name: 1 if config.allocation == "uniform" else min(ranks[name], full) for name, full in cost.full.items()}
 
 
+# Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
+CurvesOf = Literal["outputs", "readers"]
+
+
 @dataclass(frozen=True)
 class Plan:
     """Width of every unit, and the curves that led there."""
 
     widths: dict[str, int]
-    curves: dict[str, Tensor]  # estimated change of the outputs at every width [n + 1]
+    curves: dict[str, Tensor]  # estimated error at every width [n + 1]
+    curves_of: CurvesOf
 
 
 def removal_curves(
-    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig
+    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig, picks: bool = True
 ) -> dict[str, Removal]:
-    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons."""
-    wanted, cut = network.units, config.selection == "second-order"
-    if not cut and config.allocation != "error":
-        wanted = ()
+    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons (``picks``)."""
+    picks = picks and config.selection == "second-order"
+    wanted = network.units if picks or config.allocation == "error" else ()
     if target.widths is not None or target.keep is not None:
         asked = exact_widths(target, network.units, network.skipped)
-        wanted = tuple(u for u in network.units if cut and asked[u.name] < u.width)
+        wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
     return {u.name: removal_curve(network, u, surveys[u.name], config) for u in progress(wanted, "error curves")}
 
 
@@ -76,11 +82,16 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     return removal_order(readers, config.damping)
 
 
-def unit_ranks(model: nn.Module, units: tuple[Unit, ...], energy: float) -> dict[str, int]:
+def unit_spectra(model: nn.Module, units: tuple[Unit, ...]) -> dict[str, Tensor]:
+    """Singular values of every unit's producing weight, the largest first."""
+    return {unit.name: weight_spectrum(model, unit.producer) for unit in units}
+
+
+def unit_ranks(units: tuple[Unit, ...], spectra: dict[str, Tensor], energy: float) -> dict[str, int]:
     """z_l of every unit: the low rank of its producer's weight, in neurons where these are several outputs each."""
     found = {}
     for unit in units:
-        rank = weight_rank(model, unit.producer, energy)
+        rank = rank_at(spectra[unit.name], energy)
         found[unit.name] = min(-(-rank * unit.width // unit.producer.outputs), unit.width)
     return found
 
@@ -94,18 +105,19 @@ def plan_widths(
     config: PruneConfig,
 ) -> Plan:
     """Widths that meet the target at the least estimated damage, or as the configured rule says."""
+    errors = {name: removal.errors for name, removal in removals.items()}
     if target.widths is not None or target.keep is not None:
-        return Plan(exact_widths(target, network.units, network.skipped), {})
+        return Plan(exact_widths(target, network.units, network.skipped), errors, "readers")
     ratio, what = (target.speedup, "speedup") if target.speedup is not None else (target.params or 1.0, "params ratio")
     cost = _cost(network, target)
     floors = _floors(cost, ranks, config)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
-        return Plan(allocate_by_share(cost, ratio, floors), {})
+        return Plan(allocate_by_share(cost, ratio, floors), errors, "readers")
     if config.allocation == "paper":
-        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), {})
+        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), errors, "readers")
     curves = output_curves(network, surveys, removals, config)
-    return Plan(allocate_by_error(cost, ratio, curves, floors), curves)
+    return Plan(allocate_by_error(cost, ratio, curves, floors), curves, "outputs")
 
 
 def output_curves(

@@ -1,15 +1,18 @@
 """One unit's reconstruction as a problem: its data, the way from its neurons to its consumers, and its loss."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ldrf.calibration import Lockstep, Values, side_inputs
+from ldrf.calibration import Lockstep, Values, path_between, side_inputs
 from ldrf.cutting import places
+from ldrf.metric import measured
 from ldrf.rows import output_rows
 from ldrf.tracing import Layer, Trace, Weights, run, source_of, turned
 from ldrf.units import Consumer, Unit
@@ -27,7 +30,7 @@ class Problem:
     walk: Lockstep
     path: tuple[fx.Node, ...]
     carriers: Weights  # slim weights with the path's per-channel tensors cut to ``kept``
-    importance: tuple[Tensor, ...]  # per consumer: weight of each output in the loss [o]
+    metrics: tuple[Tensor, ...]  # per consumer: in which coordinates its outputs are compared, see ``metric.py``
 
     @property
     def rows(self) -> Tensor:
@@ -61,6 +64,45 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
     return weights.with_tensors(tensors).with_layers(layers)
 
 
+@contextmanager
+def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
+    """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
+    path, own = path_between(walk.trace, unit), tuple(_left(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
+    problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
+    collect(problem)
+    try:
+        yield problem
+    finally:
+        for key in [k for k in walk.store if k[0] == "unit"]:
+            walk.store.drop(key)
+        for key in [k for k in walk.small if k[0] == "unit"]:
+            del walk.small[key]
+
+
+def narrowed(problem: Problem, kept: Tensor) -> Problem:
+    """The same problem with only the ``kept`` neurons."""
+    carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
+    consumers = tuple(_cut_outputs(problem.unit, c, kept) for c in problem.unit.consumers)
+    metrics = tuple(_left(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))
+    unit = replace(problem.unit, consumers=consumers)
+    return replace(problem, unit=unit, kept=kept, carriers=carriers, metrics=metrics)
+
+
+def _cut_outputs(unit: Unit, consumer: Consumer, kept: Tensor) -> Consumer:
+    """The consumer; one that makes neurons of the unit itself, as on a residual stream, with fewer outputs."""
+    layer = consumer.layer
+    rows = next((s.ids for s in unit.slices if (s.tensor, s.dim) == (layer.weight, layer.row_dim)), None)
+    if rows is None or len(kept) == unit.width:
+        return consumer
+    left = places(rows, kept).numpy()
+    return replace(consumer, layer=replace(layer, outputs=len(left)), outputs_now=left)
+
+
+def _left(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
+    """The outputs that are left, of a value in which they stand in ``dim``."""
+    return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs))
+
+
 @torch.no_grad()
 def collect(problem: Problem) -> None:
     """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
@@ -71,10 +113,10 @@ def collect(problem: Problem) -> None:
         slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
         for i, consumer in enumerate(unit.consumers):
-            walk.store.put(("unit", chunk, "goal", i), left_outputs(consumer, dense[consumer.goal], consumer.outputs))
+            goal = _left(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
+            walk.store.put(("unit", chunk, "goal", i), goal)
             if consumer.other:
-                other = left_outputs(consumer, slim[consumer.other], consumer.outputs_now)
-                walk.store.put(("unit", chunk, "other", i), other)
+                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
         for name in side:
             if isinstance(slim[name], Tensor):
                 walk.store.put(("unit", chunk, "side", name), slim[name])
@@ -82,37 +124,34 @@ def collect(problem: Problem) -> None:
                 walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
 
 
-def left_outputs(consumer: Consumer, value: Tensor, outputs: np.ndarray | None) -> Tensor:
-    """The channels of a consumer's output that are left."""
-    if outputs is None:
-        return value
-    return value.index_select(value.ndim - 1 if consumer.layer.is_linear else 1, torch.as_tensor(outputs))
+def _stored(problem: Problem, chunk: int, what: str, i: int) -> Tensor:
+    """A consumer's goal, or what its output is added to, for the outputs that are left."""
+    consumer = problem.unit.consumers[i]
+    return _left(problem.walk.store.get(("unit", chunk, what, i)), consumer.layer.channel_dim, consumer.outputs_now)
 
 
 def target(problem: Problem, chunk: int, i: int) -> Tensor:
     """What the consumer should give: its dense output, or what the dense sum lacks in the slim shortcut."""
-    goal = problem.walk.store.get(("unit", chunk, "goal", i))
-    if problem.unit.consumers[i].other is None:
-        return goal
-    return goal - problem.walk.store.get(("unit", chunk, "other", i))
+    goal = _stored(problem, chunk, "goal", i)
+    return goal if problem.unit.consumers[i].other is None else goal - _stored(problem, chunk, "other", i)
 
 
 def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
-    """Squared distance of the consumers' outputs to their goals, summed over a chunk.
+    """Squared distance of the consumers' outputs to their goals in the unit's metric, summed over a chunk.
 
-    A share of it is taken behind the activation that follows, where what a ReLU hides no longer counts, and
-    every output is weighted by its importance to the network's own outputs.
+    Where outputs are compared one by one, a share of it is taken behind the activation that follows: what a ReLU
+    hides no longer counts there.
     """
     total = torch.zeros(())
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
-        goal = problem.walk.store.get(("unit", chunk, "goal", i))
-        value = y if consumer.other is None else y + problem.walk.store.get(("unit", chunk, "other", i))
-        weight = problem.importance[i].view(-1, *(1,) * len(consumer.layer.kernel))
-        hidden = BEHIND if consumer.activation else 0.0
-        total = total + (1 - hidden) * ((value - goal).square() * weight).sum()
-        if consumer.activation:
+        goal = _stored(problem, chunk, "goal", i)
+        value = y if consumer.other is None else y + _stored(problem, chunk, "other", i)
+        metric, dim = problem.metrics[i], consumer.layer.channel_dim
+        hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
+        total = total + (1 - hidden) * measured(value - goal, metric, dim).square().sum()
+        if hidden:
             gap = _activated(problem.trace, consumer, value) - _activated(problem.trace, consumer, goal)
-            total = total + hidden * (gap.square() * weight).sum()
+            total = total + hidden * measured(gap, metric, dim).square().sum()
     return total
 
 
@@ -135,10 +174,9 @@ def carry(problem: Problem, chunk: int, produced: Tensor) -> Values:
             values[key[3]] = walk.store.get(key)
     for partner in unit.partners:  # what it gives is cut, not computed again
         if partner.result in values:
-            rows = next(s.ids for s in unit.slices if s.tensor == partner.weight and s.dim == partner.row_dim)
-            whole = values[partner.result]
-            dim = whole.ndim - 1 if partner.is_linear else 1
-            values[partner.result] = whole.index_select(dim, places(rows, problem.kept))
+            rows = next(s.ids for s in unit.slices if (s.tensor, s.dim) == (partner.weight, partner.row_dim))
+            left = places(rows, problem.kept)
+            values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
     values[unit.producer.node] = values[unit.producer.result] = produced
     return run(problem.trace, problem.carriers, problem.path, values)
 
@@ -149,18 +187,18 @@ def source(layer: Layer, trace: Trace) -> str:
 
 
 def goal_power(problem: Problem, chunk: int) -> float:
-    """Weighted spread of the goals of one chunk about their mean per output."""
+    """Spread of the goals of one chunk about their mean, in the unit's metric."""
     total = 0.0
     for i, consumer in enumerate(problem.unit.consumers):
         rows = output_rows(consumer.layer, target(problem, chunk, i), None)
-        total += float(((rows - rows.mean(0)).square().sum(0) * problem.importance[i]).sum())
+        total += float(measured(rows - rows.mean(0), problem.metrics[i], -1).square().sum())
     return total
 
 
 def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """A consumer's output from its inputs and its matrix [d', o]."""
     layer = consumer.layer
-    return apply_affine(layer, x, matrix.T.reshape(layer.outputs, -1, *layer.kernel), bias)
+    return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
 
 
 def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

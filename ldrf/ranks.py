@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ldrf.decomposition import decompose_with_data, matrix_of, rank_at
 from ldrf.network import Network
@@ -65,11 +65,11 @@ class Analysis:
         return table(("layer", "neurons", "low rank", "rank on data", "range", "prunable"), rows)
 
 
-def weight_rank(model: nn.Module, layer: Layer, energy: float) -> int:
-    """The smallest rank whose singular values of the flattened weight sum to at least ``energy`` of all of them."""
+def weight_spectrum(model: nn.Module, layer: Layer) -> Tensor:
+    """Singular values of the layer's flattened weight, the largest first [min(d, n)]."""
     weight = read_tensor(model, layer.weight).detach().cpu().double()
     weight = weight.transpose(0, 1) if layer.is_transposed else weight
-    return rank_at(torch.linalg.svdvals(matrix_of(weight)), energy)
+    return torch.linalg.svdvals(matrix_of(weight))
 
 
 def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> Analysis:
@@ -81,6 +81,6 @@ def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> 
         if layer.node in inputs:
             weight, bias = network.dense.layers[layer.node]
             on_data = rank_at(decompose_with_data(weight, bias, inputs[layer.node]).spectrum, energy)
-        rank = weight_rank(network.model, layer, energy)
+        rank = rank_at(weight_spectrum(network.model, layer), energy)
         rows[layer.name] = LayerRank(layer.name, layer.outputs, rank, on_data, layer.name in prunable)
     return Analysis(energy, tuple(rows.values()))

@@ -7,18 +7,29 @@ and what did best on held-out images is kept.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Lockstep, path_between, rows_wanted
+from ldrf.calibration import Lockstep, rows_wanted
 from ldrf.config import PruneConfig
 from ldrf.masks import mask_unit
-from ldrf.problem import Problem, collect, cut_carriers, goal_power, neurons, read, source, target, unit_loss
+from ldrf.problem import (
+    Problem,
+    cut_carriers,
+    goal_power,
+    narrowed,
+    neurons,
+    open_problem,
+    read,
+    source,
+    target,
+    unit_loss,
+)
 from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
 from ldrf.tracing import Layer
-from ldrf.units import Consumer, Unit
+from ldrf.units import Unit
 
 DAMPINGS = (1, 30, 900)  # multiples of the configured damping tried where rows are few
 
@@ -45,65 +56,47 @@ class Reconstruction:
 
 
 def reconstruct(
-    walk: Lockstep, unit: Unit, kept: Tensor, importance: Mapping[str, Tensor], config: PruneConfig
+    walk: Lockstep, unit: Unit, kept: Tensor, metrics: Mapping[str, Tensor], config: PruneConfig
 ) -> Reconstruction:
     """Find the unit's R' and Q' on the calibration data of ``walk``, whose frontier stands at its producer.
 
-    ``importance`` gives, by node, how much each output of a consumer matters to the network's outputs.
+    ``metrics`` gives, by node, the coordinates in which a consumer's outputs are compared.
     """
-    trace = walk.trace
-    path, weights = path_between(trace, unit), tuple(_importance(c, importance) for c in unit.consumers)
-    problem = Problem(trace, unit, torch.arange(unit.width), walk, path, walk.slim, weights)
-    collect(problem)
-    try:
+    with open_problem(walk, unit, metrics) as problem:
         if config.solver == "l1-mask" and len(kept) < unit.width and _has_own_mask(unit):
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
-        carriers = cut_carriers(trace, unit, walk.slim, kept)
-        return _solve(replace(problem, kept=kept, carriers=carriers), config, config.seed)
-    finally:
-        for key in [k for k in walk.store if k[0] == "unit"]:
-            walk.store.drop(key)
-        for key in [k for k in walk.small if k[0] == "unit"]:
-            del walk.small[key]
+        return _solve(narrowed(problem, kept), config, config.seed)
 
 
 def _has_own_mask(unit: Unit) -> bool:
     """Whether Eqn. 4's mask applies: one layer makes the neurons, and its consumers read nothing else."""
-    return (
-        not unit.partners
-        and unit.width == unit.producer.outputs
-        and all((c.channels >= 0).all() for c in unit.consumers)
-    )
-
-
-def _importance(consumer: Consumer, importance: Mapping[str, Tensor]) -> Tensor:
-    found = importance[consumer.goal]
-    return found if consumer.outputs is None else found[torch.as_tensor(consumer.outputs)]
+    alone = not unit.partners and unit.width == unit.producer.outputs
+    return alone and all((c.channels >= 0).all() for c in unit.consumers)
 
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
-    start = _cut(problem)
-    fit, judge = _moments(problem, start.weight, start.bias, seed)
-    errors: dict[str, float] = {"cut": _judged(problem, start)}
+    start = cut_solution(problem)
+    fit, judge = sampled_moments(problem, start.weight, start.bias, seed)
+    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
     found: dict[str, Solution] = {"cut": start}
     if config.solver != "none":
-        readers = _fit_readers(problem.unit, fit, judge, start.readers, config.damping)
+        readers = fit_readers(problem.unit, fit, judge, start.readers, config.damping)
         found["closed form"] = Solution(start.weight, start.bias, readers)
-        errors["closed form"] = _judged(problem, found["closed form"])
+        errors["closed form"] = held_out_error(problem, found["closed form"])
     # Partners are only cut: what they give is taken as it comes.
     if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
         descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
-        fit, judge = _moments(problem, descended.weight, descended.bias, seed)
-        found["descent"], errors["descent"] = descended, _judged(problem, descended)
-        readers = _fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
+        fit, judge = sampled_moments(problem, descended.weight, descended.bias, seed)
+        found["descent"], errors["descent"] = descended, held_out_error(problem, descended)
+        readers = fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
         found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
-        errors["descent, closed form"] = _judged(problem, found["descent, closed form"])
+        errors["descent, closed form"] = held_out_error(problem, found["descent, closed form"])
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
 
 
-def _cut(problem: Problem) -> Solution:
+def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
     weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
     bias = bias if bias is not None else weight.new_zeros(len(weight))
@@ -120,7 +113,7 @@ def _cut(problem: Problem) -> Solution:
 
 
 @torch.no_grad()
-def _moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
+def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
     unit, calibration = problem.unit, problem.walk.calibration
     empty = lambda: [  # noqa: E731
@@ -142,7 +135,7 @@ def _moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple
 
 
 @torch.no_grad()
-def _judged(problem: Problem, solution: Solution) -> float:
+def held_out_error(problem: Problem, solution: Solution) -> float:
     """Held-out loss of a solution, relative to the power of its goals."""
     unit, calibration = problem.unit, problem.walk.calibration
     loss = power = 0.0
@@ -157,7 +150,7 @@ def _judged(problem: Problem, solution: Solution) -> float:
     return loss / (power + 1e-30)
 
 
-def _fit_readers(
+def fit_readers(
     unit: Unit, fit: list[Moments], judge: list[Moments], start: tuple[Tensor, ...], damping: float
 ) -> tuple[Tensor, ...]:
     """Least squares for each consumer, with the damping (of three) that held-out rows like best."""
@@ -232,7 +225,7 @@ def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution
     changed = {unit.producer.node: (solution.weight, solution.bias)}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
-        weight = reader[:-1].T.float().reshape(layer.outputs, -1, *layer.kernel)
+        weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)
         changed[layer.node] = (weight.contiguous(), reader[-1].float())
     walk.commit(slim.with_layers(changed))
 

@@ -2,16 +2,20 @@
 
 import platform
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ldrf._version import __version__
-from ldrf.config import PruneConfig
+from ldrf.config import OWN_SETTINGS, FinetuneConfig, PruneConfig
+from ldrf.inputs import Inputs
+from ldrf.planning import CurvesOf
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
 from ldrf.units import Skipped, Unit
+
+Measure = Literal["accuracy", "agreement", "fidelity"]
 
 
 @dataclass(frozen=True)
@@ -43,14 +47,21 @@ class PruneResult:
     widths: dict[str, int]
     full_widths: dict[str, int]
     ranks: dict[str, int]
+    spectra: dict[str, Tensor]  # singular values of each unit's weight, the largest first
+    curves: dict[str, Tensor]  # estimated error of each unit at every width [n + 1]
+    curves_of: CurvesOf
     skipped: tuple[Skipped, ...]
     history: tuple[UnitReport, ...]
     macs: tuple[int, int]
     parameters: tuple[int, int]
     images: int
+    target: dict[str, Any]
     config: PruneConfig
     seconds: dict[str, float]
     versions: dict[str, str]
+    example: Inputs
+    """One calibration example, so that the model can be exported; a saved result keeps only its shapes."""
+    method: str = "ldrf"
     attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
 
     @property
@@ -71,7 +82,7 @@ class PruneResult:
             for h in self.history
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
-        lines = [table(heads, rows), "", self.headline()]
+        lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
         if self.skipped:
             lines += ["", f"{len(self.skipped)} layers keep their width:"]
             lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
@@ -85,8 +96,11 @@ class PruneResult:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything but the tensors, ready for JSON."""
+        """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""
+        unread = () if self.method == "ldrf" else OWN_SETTINGS
         return {
+            "method": self.method,
+            "target": self.target,
             "speedup": self.speedup,
             "widths": self.widths,
             "full_widths": self.full_widths,
@@ -96,12 +110,88 @@ class PruneResult:
             "history": [asdict(h) for h in self.history],
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
-            "config": asdict(self.config),
+            "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,
+            "inputs": self.example.described(),
             "seconds": self.seconds,
             "versions": self.versions,
         }
+
+    def details(self) -> dict[str, Any]:
+        """The spectra and error curves of all units to five digits, ready for JSON; too long for :meth:`as_dict`."""
+        return {
+            "spectra": {name: _short(spectrum) for name, spectrum in self.spectra.items()},
+            "curves": {name: _short(curve) for name, curve in self.curves.items()},
+            "curves_of": self.curves_of,
+        }
+
+
+def _short(values: Tensor) -> list[float]:
+    return [float(f"{value:.5g}") for value in values.tolist()]
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the images: mean loss, held-out score and distance afterwards, learning rate at its start."""
+
+    epoch: int
+    loss: float
+    score: float
+    distance: float
+    rate: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class FinetuneResult:
+    """The best model found, its held-out score before and after, and the curve in between."""
+
+    model: nn.Module
+    measure: Measure
+    began: float
+    ended: float
+    best_epoch: int  # 0 where no epoch was better than the start
+    epochs: tuple[Epoch, ...]
+    images: tuple[int, int]  # trained on, judged on
+    config: FinetuneConfig
+    versions: dict[str, str]
+    example: Inputs
+    pruned: dict[str, Any]
+    """What is known of how the slim model came to be, as :meth:`ldrf.PruneResult.as_dict` tells it."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def __str__(self) -> str:
+        rows = [
+            (e.epoch, f"{e.loss:.4f}", f"{e.score:.2%}", f"{e.distance:.4f}", f"{e.rate:.2g}", f"{e.seconds:.0f}")
+            for e in self.epochs
+        ]
+        heads = ("epoch", "loss", self.measure, "distance", "rate", "seconds")
+        return f"{table(heads, rows)}\n\n{self.headline()}"
+
+    def headline(self) -> str:
+        trained, judged = self.images
+        where = f"at epoch {self.best_epoch} of {len(self.epochs)}" if self.best_epoch else "no epoch was better"
+        return (
+            f"{self.measure} {self.began:.2%} -> {self.ended:.2%} on {judged:,} held-out images ({where}; "
+            f"trained on {trained:,})"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the tensors, ready for JSON."""
+        tuned = {
+            "measure": self.measure,
+            "began": self.began,
+            "ended": self.ended,
+            "best_epoch": self.best_epoch,
+            "epochs": [asdict(e) for e in self.epochs],
+            "images": {"trained": self.images[0], "judged": self.images[1]},
+            "config": asdict(self.config),
+            "versions": self.versions,
+        }
+        return {**self.pruned, "finetune": tuned}
 
 
 def versions() -> dict[str, str]:

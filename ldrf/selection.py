@@ -35,6 +35,12 @@ def neuron_scores(criterion: Selection, unit: Unit, dense: Weights, survey: Surv
         return -survey.zeros
     if criterion == "activation":
         return survey.activity
-    norms = dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
-    scores, own = torch.zeros(unit.width), torch.as_tensor((unit.rows >= 0).nonzero()[0])
-    return scores.index_add(0, torch.as_tensor(unit.rows)[own], norms[own])
+    return per_neuron(
+        unit, dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)
+    )  # Li 2017: l1 norm of the filter
+
+
+def per_neuron(unit: Unit, values: Tensor) -> Tensor:
+    """Sums [..., n] of what belongs to each neuron, from one value per output of the producer [..., outputs]."""
+    found = values.new_zeros(*values.shape[:-1], unit.width)
+    return found.index_add(-1, torch.as_tensor(unit.rows), values)

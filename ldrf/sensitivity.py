@@ -16,8 +16,8 @@ from ldrf.inputs import Inputs
 from ldrf.network import Network
 from ldrf.problem import reader_columns
 from ldrf.removal import Removal
-from ldrf.rows import Moments, damped_factor, output_rows
-from ldrf.tracing import Trace, Weights, run
+from ldrf.rows import Moments, damped_factor
+from ldrf.tracing import Trace, Weights
 from ldrf.units import Consumer, Unit
 
 
@@ -105,53 +105,6 @@ def _chunk_errors(network: Network, cut: dict[str, Weights], chunk: Inputs) -> I
         run_lean(trace, network.dense, at, first[name], values)
         at = first[name]
         yield name, _distance(_outputs(trace, run_lean(trace, cut[name], at, end, dict(values))), before)
-
-
-def output_importance(network: Network, examples: int, floor: float = 0.3) -> dict[str, Tensor]:
-    """How much each output of every unit's consumers matters to the network's outputs, label-free [o], mean 1.
-
-    The mean squared gradient of a random mixture of the outputs, blended with ``floor`` of the same for all.
-    """
-    goals = sorted({c.goal for u in network.units for c in u.consumers})
-    layers = {c.goal: c.layer for u in network.units for c in u.consumers}
-    sums: dict[str, Tensor] = {}
-    generator, seen = torch.Generator().manual_seed(0), 0
-    for index in network.calibration.fitting:
-        chunk = network.calibration.chunks[index]
-        for name, gradient in _goal_gradients(network, chunk, goals, generator).items():
-            squares = output_rows(layers[name], gradient, None).double().square().sum(0)
-            sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
-        seen += chunk.rows
-        if seen >= examples:
-            break
-    return {name: _blended(sums.get(name), layers[name].outputs, floor) for name in goals}
-
-
-def _blended(squares: Tensor | None, outputs: int, floor: float) -> Tensor:
-    if squares is None or not float(squares.sum()) > 0:
-        return torch.ones(outputs)
-    return (floor + (1 - floor) * squares / squares.mean()).float()
-
-
-def _goal_gradients(network: Network, chunk: Inputs, goals: list[str], generator: torch.Generator) -> dict[str, Tensor]:
-    """Gradient of a random mixture of the outputs with respect to each goal's value."""
-    trace = network.trace
-    values = input_values(trace, chunk)
-    watched: dict[str, Tensor] = {}
-    with torch.enable_grad():
-        for node in trace.nodes:
-            run(trace, network.dense, (node,), values)
-            value = values.get(node.name)
-            if node.name in goals and isinstance(value, Tensor):
-                # A leaf's own gradient is wanted even where nothing before it asks for one.
-                values[node.name] = watched[node.name] = value if value.requires_grad else value.requires_grad_()
-        outputs = [values[n] for n in trace.outputs if isinstance(values.get(n), Tensor)]
-        outputs = [o for o in outputs if o.is_floating_point() and o.requires_grad]
-        mixed = sum((o * torch.randn(o.shape, generator=generator)).sum() for o in outputs)
-        if not isinstance(mixed, Tensor):
-            return {}
-        found = torch.autograd.grad(mixed, list(watched.values()), allow_unused=True)
-    return {name: g for name, g in zip(watched, found, strict=True) if g is not None}
 
 
 def _outputs(trace: Trace, values: Values) -> list[Tensor]:

@@ -36,6 +36,14 @@ class Target:
             if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 1):
                 raise LdrfError(f"The '{name}' must be a number above 1 (dense / slim). Got {value!r} instead.")
 
+    def as_dict(self) -> dict[str, Any]:
+        """What is asked for, ready for JSON."""
+        if self.widths is not None:
+            return {"widths": {name: int(width) for name, width in self.widths.items()}}
+        if self.keep is not None:
+            return {"keep": {name: float(share) for name, share in self.keep.items()}}
+        return {"params": float(self.params)} if self.params is not None else {"speedup": float(self.speedup or 1)}
+
 
 def exact_widths(target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> dict[str, int]:
     """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole."""

@@ -82,6 +82,11 @@ class Layer:
         return not self.kernel
 
     @property
+    def channel_dim(self) -> int:
+        """Where its outputs stand in what it gives."""
+        return -1 if self.is_linear else 1
+
+    @property
     def has_bias(self) -> bool:
         """Whether the layer can add a constant, by itself or through its norm."""
         return self.bias is not None or self.norm is not None
@@ -142,7 +147,7 @@ class Trace:
 
 def trace(model: nn.Module, example: Inputs) -> Trace:
     """Export ``model`` (in eval mode) with a free batch size and list its layers."""
-    program = _export(model, example)
+    program = export_program(model, example, decomposed=True)
     signature = program.graph_signature
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     lifted = signature.inputs_to_lifted_tensor_constants
@@ -165,18 +170,16 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
 
 
-def _export(model: nn.Module, example: Inputs) -> torch.export.ExportedProgram:
-    free = lambda v: {0: Dim.AUTO} if isinstance(v, Tensor) and v.ndim else None  # noqa: E731
+def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
+    """``model`` as torch.export sees it, with a free batch size; ``decomposed`` into the calls we have names for."""
     args = tuple(_two_rows(a) for a in example.args)
     kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
-    shapes = {"args": tuple(free(a) for a in args), "kwargs": {k: free(v) for k, v in kwargs.items()}}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            program = torch.export.export(
-                model, args, kwargs, dynamic_shapes=_by_parameter(model, shapes), strict=False
-            )
-            return program.run_decompositions({})
+            shapes = free_batch(model, example, Dim.AUTO)
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+            return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
         files = {inspect.getsourcefile(type(module)) for module in model.modules()}
@@ -195,10 +198,11 @@ def _installed(filename: str) -> bool:
     return "site-packages" in filename or Path(inspect.__file__).parent in Path(filename).parents
 
 
-def _by_parameter(model: nn.Module, shapes: dict[str, Any]) -> Any:
-    names = [p for p in inspect.signature(model.forward).parameters]
-    positional = dict(zip(names, shapes["args"], strict=False))
-    return {**positional, **shapes["kwargs"]}
+def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
+    """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
+    names = list(inspect.signature(model.forward).parameters)
+    given = {**dict(zip(names, example.args, strict=False)), **example.kwargs}
+    return {name: {0: batch} if isinstance(v, Tensor) and v.ndim else None for name, v in given.items()}
 
 
 def _two_rows(value: Any) -> Any:

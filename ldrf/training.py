@@ -1,10 +1,11 @@
-"""Train the zoo's CIFAR-10 networks by the paper's recipe, resumable after a kill."""
+"""Train or fine-tune CIFAR-10 networks by the paper's recipe, resumable after a kill."""
 
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,8 @@ from tqdm import tqdm
 from ldrf.allocator import keep_large_blocks
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
+
+PARTS = 8  # how often training for a number of iterations is measured and kept
 
 
 @dataclass(frozen=True)
@@ -41,11 +44,28 @@ class Recipe:
     """Label smoothing."""
     seed: int = 0
     """Seed of the order and the augmentation."""
+    iterations: int | None = None
+    """Steps in all, instead of epochs."""
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "rate"):
-            if getattr(self, name) <= 0:
-                raise LdrfError(f"The '{name}' of a recipe must be positive. Got {getattr(self, name)} instead.")
+        for name in ("epochs", "batch", "rate", "iterations"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise LdrfError(f"The '{name}' of a recipe must be positive. Got {value} instead.")
+
+
+@dataclass(frozen=True)
+class Leg:
+    """A stretch of training after which it is measured and kept: an epoch, or an eighth of the iterations."""
+
+    number: int
+    first: int
+    steps: int
+
+
+def fine_tuning(iterations: int, seed: int = 0) -> Recipe:
+    """The paper's fine-tuning of a pruned network: from a rate of 0.01 falling linearly; 10,000 iterations there."""
+    return Recipe(rate=0.01, warmup=0.0, decay=1e-4, smoothing=0.0, seed=seed, iterations=iterations)
 
 
 def train(
@@ -61,30 +81,49 @@ def train(
     rest = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
     optimiser = torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True)
-    first = _resume(folder / "last.pt", model, optimiser, recipe)
-    for epoch in range(first, recipe.epochs):
+    curve = _resume(folder / "last.pt", model, optimiser, recipe)
+    legs = _legs(recipe, len(data))
+    for leg in legs[len(curve) :]:
         start = time.perf_counter()
-        loss = _epoch(model, optimiser, data, recipe, epoch)
+        loss = _run(model, optimiser, data, recipe, leg)
         accuracy = evaluate(model, test)
-        _keep(folder / "last.pt", model, optimiser, recipe, epoch + 1)
+        curve.append([leg.first + leg.steps, loss, accuracy])
+        _keep(folder / "last.pt", model, optimiser, recipe, curve)
         minutes = (time.perf_counter() - start) / 60
-        line = f"epoch {epoch + 1}/{recipe.epochs}  loss {loss:.4f}  test {accuracy:.2f} %  {minutes:.1f} min"
+        name = f"epoch {leg.number + 1}" if recipe.iterations is None else f"part {leg.number + 1}"
+        line = f"{name}/{len(legs)}  loss {loss:.4f}  test {accuracy:.2f} %  {minutes:.1f} min"
         tqdm.write(line)
         with (folder / "log.txt").open("a") as log:
             log.write(line + "\n")
     return model.eval()
 
 
-def _epoch(
-    model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, recipe: Recipe, epoch: int
-) -> float:
+def _legs(recipe: Recipe, images: int) -> list[Leg]:
+    if recipe.iterations is None:
+        epoch = _steps_an_epoch(images, recipe)
+        return [Leg(number, number * epoch, epoch) for number in range(recipe.epochs)]
+    parts = min(PARTS, recipe.iterations)
+    ends = [recipe.iterations * number // parts for number in range(parts + 1)]
+    return [Leg(number, ends[number], ends[number + 1] - ends[number]) for number in range(parts)]
+
+
+def _steps_an_epoch(images: int, recipe: Recipe) -> int:
+    """A last batch of a single image is left out: it has no variance."""
+    return max(1, images // recipe.batch + (images % recipe.batch > 1))
+
+
+def _run(model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, recipe: Recipe, leg: Leg) -> float:
+    """One leg, whose order and augmentation depend on its number alone; the mean loss."""
     model.train()
-    generator = torch.Generator().manual_seed(recipe.seed * 1000 + epoch)
-    order = torch.randperm(len(data), generator=generator).split(recipe.batch)
-    order = [rows for rows in order if len(rows) > 1]
+    generator = torch.Generator().manual_seed(recipe.seed * 1000 + leg.number)
+    order: list[Tensor] = []
+    while len(order) < leg.steps:
+        shuffled = torch.randperm(len(data), generator=generator).split(recipe.batch)
+        order += shuffled[: _steps_an_epoch(len(data), recipe)]
     total = 0.0
-    for step, rows in enumerate(tqdm(order, desc=f"epoch {epoch + 1}", disable=None, leave=False)):
-        rate = recipe.rate * _schedule(epoch + step / len(order), recipe)
+    name = "epoch" if recipe.iterations is None else "part"
+    for step, rows in enumerate(tqdm(order[: leg.steps], desc=f"{name} {leg.number + 1}", disable=None, leave=False)):
+        rate = recipe.rate * _schedule(leg.first + step, len(data), recipe)
         for group in optimiser.param_groups:
             group["lr"] = rate
         images = augment(normalise(data.images[rows]), generator).contiguous(memory_format=torch.channels_last)
@@ -93,14 +132,17 @@ def _epoch(
         loss.backward()
         optimiser.step()
         total += loss.item()
-    return total / len(order)
+    return total / leg.steps
 
 
-def _schedule(epoch: float, recipe: Recipe) -> float:
-    """Share of the top rate at a fractional epoch: a short linear rise, then a linear fall to zero."""
+def _schedule(step: int, images: int, recipe: Recipe) -> float:
+    """Share of the top rate at a step: a short linear rise, then a linear fall to zero."""
+    an_epoch = _steps_an_epoch(images, recipe)
+    epoch = step / an_epoch
     if epoch < recipe.warmup:
         return max(epoch / recipe.warmup, 0.02)
-    return (recipe.epochs - epoch) / (recipe.epochs - recipe.warmup)
+    epochs = recipe.epochs if recipe.iterations is None else recipe.iterations / an_epoch
+    return (epochs - epoch) / (epochs - recipe.warmup)
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
@@ -128,36 +170,50 @@ def evaluate(model: nn.Module, data: LabelledImages, batch: int = 500) -> float:
     return 100 * hits / len(data)
 
 
-def _keep(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe, epoch: int) -> None:
+def _keep(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe, curve: list[list[float]]
+) -> None:
     state = {
         "model": model.state_dict(),
         "optimiser": optimiser.state_dict(),
         "recipe": asdict(recipe),
-        "epoch": epoch,
+        "epoch": len(curve),
+        "curve": curve,
     }
     torch.save(state, path.with_suffix(".tmp"))
     os.replace(path.with_suffix(".tmp"), path)
 
 
-def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> int:
+def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> list[list[float]]:
+    """Load what was kept, if anything, and return the curve so far: steps, loss and accuracy after every leg."""
     if not path.exists():
-        return 0
-    try:
-        state = torch.load(path, weights_only=True)
-        found, weights, moments, epoch = (state[k] for k in ("recipe", "model", "optimiser", "epoch"))
-    except Exception as problem:
-        raise LdrfError(f"'{path}' is not a readable training checkpoint: delete it to start anew.") from problem
-    if found != asdict(recipe):
+        return []
+    state = _read(path)
+    if {"iterations": None, **state["recipe"]} != asdict(recipe):
         raise LdrfError(
-            f"'{path}' was trained with {found}, not {asdict(recipe)}: "
+            f"'{path}' was trained with {state['recipe']}, not {asdict(recipe)}: "
             "use the same settings to resume, or another folder to start anew."
         )
     try:
-        model.load_state_dict(weights)
-        optimiser.load_state_dict(moments)
+        model.load_state_dict(state["model"])
+        optimiser.load_state_dict(state["optimiser"])
     except (RuntimeError, ValueError) as problem:
         raise LdrfError(f"'{path}' belongs to another network: use another folder to start anew.") from problem
-    return epoch
+    return list(state["curve"])
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        state = torch.load(path, weights_only=True)
+        found = {key: state[key] for key in ("recipe", "model", "optimiser", "epoch")}
+    except Exception as problem:
+        raise LdrfError(f"'{path}' is not a readable training checkpoint: delete it to start anew.") from problem
+    return {"curve": [[0, 0.0, 0.0]] * found["epoch"], **state}  # older ones have no curve
+
+
+def training_curve(folder: str | Path) -> list[tuple[int, float, float]]:
+    """Steps done, mean loss and test accuracy in percent after every leg of the training in ``folder``."""
+    return [(int(steps), loss, accuracy) for steps, loss, accuracy in _read(Path(folder) / "last.pt")["curve"]]
 
 
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:

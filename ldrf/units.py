@@ -21,8 +21,8 @@ class Consumer:
     other: str | None  # the value its output is added to, where it closes a residual branch
     sum: str | None  # and the node of that sum
     activation: str | None  # the activation that alone reads the result
-    outputs: np.ndarray | None = None  # dense outputs that are left, where other cuts took some
-    outputs_now: np.ndarray | None = None  # and which those are among the outputs of the slim layer as it stands
+    outputs: np.ndarray | None = None  # dense outputs that are left, where earlier cuts took some
+    outputs_now: np.ndarray | None = None  # and which of those the cut at hand leaves, where it takes more
 
     @property
     def goal(self) -> str:
@@ -246,7 +246,7 @@ def _unit(
     consumers, end = [], trace.index(producer.result)
     for reader, channels in readers:
         other, summed = _residual(trace, reader)
-        activation = _activation(trace, summed or reader.result)
+        activation = activation_behind(trace, summed or reader.result)
         consumers.append(Consumer(reader, channels, other, summed, activation))
         end = max(end, trace.index(summed or reader.result))
     for partner, own in zip(partners, rows[1:], strict=True):
@@ -283,7 +283,7 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
     return others[0].name, users[0].name  # pyright: ignore
 
 
-def _activation(trace: Trace, name: str) -> str | None:
+def activation_behind(trace: Trace, name: str) -> str | None:
     """The activation that alone reads the value ``name``, if there is one."""
     users = list(trace.node(name).users)
     if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:

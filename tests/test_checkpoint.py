@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ldrf
-from ldrf.checkpoint import RECORD, WEIGHTS, read_record
+from ldrf.checkpoint import DETAILS, PAGE, RECORD, WEIGHTS, read_record
 from ldrf.errors import LdrfError
 
 
@@ -79,13 +79,29 @@ def test_the_record_holds_what_a_reader_needs(result, folder):
     assert record["metrics"]["macs"] == {"dense": result.macs[0], "slim": result.macs[1]}
     assert record["metrics"]["parameters"]["slim"] == sum(p.numel() for p in result.model.parameters())
     assert set(record["versions"]) >= {"ldrf", "torch", "python"}
-    assert sorted(p.name for p in folder.iterdir()) == [RECORD, WEIGHTS]
+    assert sorted(p.name for p in folder.iterdir()) == [RECORD, WEIGHTS, DETAILS]
 
 
 def test_metrics_and_source_are_recorded(result, tmp_path):
     folder = ldrf.save(result, tmp_path / "out", metrics={"accuracy": {"dense": 0.9}}, source={"model": "vgg9"})
     record = read_record(folder)
     assert record["metrics"]["accuracy"] == {"dense": 0.9} and record["source"] == {"model": "vgg9"}
+
+
+def test_details_hold_spectra_curves_and_what_is_added(result, tmp_path):
+    folder = ldrf.save(result, tmp_path / "out", details={"featuremaps": None})
+    found = json.loads((folder / DETAILS).read_text())
+    assert found["curves_of"] == "readers" and found["featuremaps"] is None
+    assert list(found["spectra"]) == list(result.widths) == list(found["curves"])
+    weight = make(Chain).conv2.weight.detach().flatten(1).double()
+    assert found["spectra"]["conv2"] == pytest.approx(torch.linalg.svdvals(weight).tolist(), rel=1e-4)
+    assert [len(curve) for curve in found["curves"].values()] == [full + 1 for full in result.full_widths.values()]
+
+
+def test_a_page_about_an_earlier_result_goes_with_it(result, folder):
+    (folder / PAGE).write_text("about the earlier one")
+    ldrf.save(result, folder)
+    assert sorted(p.name for p in folder.iterdir()) == [RECORD, WEIGHTS, DETAILS]
 
 
 def test_an_earlier_result_is_replaced(result, pruned, folder):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from results_on_disk import write_result
 from safetensors.torch import load_file
 from torch import nn
 
@@ -17,6 +18,7 @@ from ldrf.cli import train as train_command
 from ldrf.config import PruneConfig
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.zoo.cifar_resnet import resnet20
 
 NET = """
 import torch
@@ -46,6 +48,7 @@ class FakeResult:
     model: nn.Module
     macs = (300, 100)
     parameters = (60, 20)
+    widths, full_widths = {"0": 4}, {"0": 8}
 
     def as_dict(self):
         return {"speedup": 3.0, "widths": {"0": 4}}
@@ -62,6 +65,7 @@ class FakeCore:
         self.saved: list[dict] = []
         monkeypatch.setattr(ldrf, "prune", self.prune)
         monkeypatch.setattr(ldrf, "save", self.save)
+        monkeypatch.setattr("ldrf.cli.prune.write_report", lambda folders: folders[0] / "report.html")
         monkeypatch.setattr("ldrf.cli.prune.latency_ratio", lambda *_: {"dense": 2.0, "slim": 1.0})
 
     def prune(self, model, batches, **named):
@@ -85,7 +89,7 @@ def prune_args(plugin: str, *more: str) -> list[str]:
 # How it ends
 
 
-@pytest.mark.parametrize("command", ["demo", "inspect", "analyze", "prune", "evaluate", "train"])
+@pytest.mark.parametrize("command", ["demo", "inspect", "analyze", "prune", "evaluate", "report", "train"])
 def test_every_command_has_an_example_in_its_help(command, capsys):
     assert main([command, "--help"]) == 0
     assert f"For example: ldrf {command}" in capsys.readouterr().out
@@ -198,15 +202,30 @@ def test_prune_passes_target_config_and_images_on(plugin, core, capsys):
     assert "the result's own table" in out and "top-1, 64 images" in out and "3.00x less" in out
 
 
+def test_prune_passes_the_method_on(plugin, core, capsys):
+    assert main(prune_args(plugin, "--speedup", "2")) == 0
+    assert main(prune_args(plugin, "--speedup", "2", "--method", "he2017")) == 0
+    assert [call["method"] for call in core.pruned] == ["ldrf", "he2017"]
+    assert main(prune_args(plugin, "--speedup", "2", "--method", "he2018")) == 2
+    assert "thinet" in capsys.readouterr().err
+
+
+def test_a_rival_that_needs_labels_takes_them_from_the_data(plugin, capsys):
+    assert main(prune_args(plugin, "--widths", "0=4", "--method", "molchanov2017", "--test-images", "0")) == 0
+    assert "method: molchanov2017" in capsys.readouterr().out
+    assert json.loads(Path("out/ldrf.json").read_text())["method"] == "molchanov2017"
+
+
 def test_prune_keeps_metrics_and_where_the_model_came_from(plugin, core):
     assert main(prune_args(plugin, "--keep", "0=0.5")) == 0
     assert core.pruned[0]["keep"] == {"0": 0.5}
     saved = core.saved[0]
     assert saved["folder"] == Path("out")
-    assert saved["source"] == {"model": "plugin.py:net", "weights": None}
+    assert saved["source"] == {"model": "plugin.py:net", "weights": None, "data": "plugin.py:data"}
+    assert saved["details"]["featuremaps"]["unit"] == "0" and saved["details"]["featuremaps"]["dense"]["maps"] == 8
     metrics = saved["metrics"]
     assert metrics["macs"] == {"dense": 300, "slim": 100} and metrics["parameters"] == {"dense": 60, "slim": 20}
-    assert metrics["latency_ms"] == {"dense": 2.0, "slim": 1.0}
+    assert metrics["latency_ms"] == {"dense": 2.0, "slim": 1.0} and metrics["timing"]["images"] == 16
     assert metrics["accuracy"]["images"] == 64 and metrics["accuracy"]["dense"] == metrics["accuracy"]["slim"]
 
 
@@ -264,7 +283,10 @@ def test_the_whole_way_from_a_file_to_a_slim_network(plugin, capsys):
     assert found["speedup"] >= 1.5 and record["speedup"] == found["speedup"]
     assert record["metrics"] == found["metrics"] and record["source"]["model"] == "plugin.py:net"
     assert {"accuracy", "macs", "parameters", "latency_ms"} <= record["metrics"].keys()
-    assert {"widths", "config", "seed", "versions"} <= record.keys()
+    assert {"widths", "config", "seed", "versions"} <= record.keys() and record["target"] == {"speedup": 1.5}
+    assert found["report"] == "out/report.html" and Path("out/report.html").stat().st_size < 1_000_000
+    page = Path("out/report.html").read_text()
+    assert page.count('class="plot"') == 4 and page.count('class="sheet"') == 2 and "from plugin import net" in page
 
     slim = ["out", "--architecture", "plugin.py:net", "--data", "plugin.py:data", "--json"]
     assert main(["evaluate", *slim]) == 0
@@ -282,6 +304,54 @@ def test_a_slim_network_can_be_pruned_again(plugin, capsys):
     capsys.readouterr()
     assert main(["evaluate", "again", *argv[2:6], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["macs"] == 36 * 6 * 27 + 16 * 5 * 54 + 80 * 4
+
+
+# report
+
+
+def test_report_says_where_the_page_is(tmp_path, capsys):
+    folder = write_result(tmp_path / "runs" / "one")
+    assert main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith(f"Wrote {folder / 'report.html'} (")
+    assert main(["report", str(folder), "--json", "--out", str(tmp_path / "page.html")]) == 0
+    found = json.loads(capsys.readouterr().out)
+    page = tmp_path / "page.html"
+    assert found == {"report": str(page), "bytes": page.stat().st_size, "runs": [str(folder)], "passed_over": []}
+
+
+def test_report_takes_what_a_pattern_catches(tmp_path, capsys):
+    runs = tmp_path / "runs"
+    for name in ("one", "two"):
+        write_result(runs / name)
+    (runs / "training").mkdir()
+    for _ in range(2):  # the second time the page itself is caught too
+        assert main(["report", *map(str, sorted(runs.iterdir())), str(runs / "one") + "/", "--json"]) == 0
+        found = json.loads(capsys.readouterr().out)
+        assert found["report"] == str(runs / "report.html") and len(found["runs"]) == 2
+    assert found["passed_over"] == [str(runs / "report.html"), str(runs / "training")]
+    assert "2 runs" in (runs / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("names", "code", "words"),
+    [
+        ([], 2, "Name at least one result folder"),
+        (["empty"], 1, "'empty' is not a result folder: it has no ldrf.json"),
+        (["nowhere", "empty"], 1, "'nowhere' is not a result folder"),
+        (["one", "--out", "page.txt"], 1, "must be a file that ends in .html. Got 'page.txt' instead"),
+        (["one", "broken"], 1, "'broken/ldrf.json' is damaged"),
+    ],
+)
+def test_report_names_what_is_wrong(tmp_path, monkeypatch, capsys, names, code, words):
+    monkeypatch.chdir(tmp_path)
+    write_result(Path("one"))
+    for name in ("empty", "broken"):
+        Path(name).mkdir()
+    Path("broken/ldrf.json").write_text("{")
+    assert main(["report", *names]) == code
+    captured = capsys.readouterr()
+    assert words in captured.err and captured.out == ""
+    assert not list(tmp_path.rglob("*.html"))
 
 
 # evaluate, analyze, train
@@ -320,6 +390,26 @@ def test_analyze_passes_energy_and_images_on(plugin, monkeypatch, capsys):
     assert main(argv) == 0
     assert capsys.readouterr().out == "a table of ranks\n"
     assert calls == [(20, 0.5), (20, 0.65)]
+
+
+def test_analyze_can_search_the_energy(plugin, capsys):
+    argv = ["analyze", "plugin.py:net", "--data", "plugin.py:data", "--search", "--json"]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["search"]["measure"] == "accuracy"
+    assert found["energy"] == found["search"]["energy"] == found["search"]["trials"][-1]["energy"]
+
+
+def test_training_goes_on_from_given_weights(tmp_path, monkeypatch, capsys):
+    pixels = torch.randint(0, 256, (20, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    monkeypatch.setattr(train_command, "open_cifar10", lambda *_: LabelledImages(pixels, torch.arange(20) % 10))
+    torch.manual_seed(5)
+    start = {k: v + 0.5 if k == "linear.bias" else v for k, v in resnet20().state_dict().items()}
+    torch.save(start, tmp_path / "start.pth")
+    argv = ["train", "resnet20", "--data", "cifar10:folder", "--out", str(tmp_path / "run"), "--epochs", "1"]
+    assert main([*argv, "--rate", "1e-9", "--weights", str(tmp_path / "start.pth"), "--json"]) == 0
+    kept = load_file(json.loads(capsys.readouterr().out)["weights"])
+    torch.testing.assert_close(kept["linear.bias"], start["linear.bias"])
 
 
 def test_train_resumes_and_keeps_half_precision_weights(tmp_path, monkeypatch, capsys):

@@ -45,6 +45,13 @@ def test_the_speedup_is_met_within_two_percent(kind, allocation):
     assert 1.7 <= result.speedup <= 1.7 * 1.02
     assert result.speedup == count_macs(model, inputs) / count_macs(result.model, inputs)
     assert all(result.ranks[n] <= w or allocation == "uniform" for n, w in result.widths.items())
+    assert result.target == {"speedup": 1.7} and result.curves_of == ("outputs" if allocation == "error" else "readers")
+    for name, full in result.full_widths.items():
+        curve, spectrum = result.curves[name], result.spectra[name]
+        assert len(curve) == full + 1 and curve[full] == 0 and (curve.diff() <= 0).all()
+        assert (spectrum.diff() <= 0).all() and spectrum.square().sum() == pytest.approx(
+            float(model.get_submodule(name).weight.double().square().sum())
+        )
 
 
 def test_the_parameter_ratio_is_met_within_two_percent():

@@ -2,6 +2,8 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
+import json
+
 import numpy as np
 import pytest
 from networks import Bottleneck, Branches, Carriers, Chain, Inverted, Residual
@@ -29,6 +31,19 @@ def test_widths_and_shares_become_whole_numbers(network):
     assert exact_widths(Target(widths={"conv1": np.int64(5)}), net.units, ()) == {"conv1": 5, "conv2": 16}
     assert exact_widths(Target(keep={"conv1": 0.5, "conv2": 0.01}), net.units, ()) == {"conv1": 6, "conv2": 1}
     assert exact_widths(Target(widths={}), net.units, ()) == {"conv1": 12, "conv2": 16}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"speedup": np.float32(3)}, {"speedup": 3.0}),
+        ({"params": 2}, {"params": 2.0}),
+        ({"widths": {"conv1": np.int64(5)}}, {"widths": {"conv1": 5}}),
+        ({"keep": {"conv1": np.float64(0.5)}}, {"keep": {"conv1": 0.5}}),
+    ],
+)
+def test_a_target_can_be_written_down(asked, told):
+    assert json.loads(json.dumps(Target(**asked).as_dict())) == told
 
 
 @pytest.mark.parametrize("width", [0, -1, 13, 5.0, "5", True, None])

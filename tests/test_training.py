@@ -7,7 +7,7 @@ from torch import nn
 
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError
-from ldrf.training import Recipe, augment, evaluate, save_weights, train
+from ldrf.training import Recipe, augment, evaluate, fine_tuning, save_weights, train, training_curve
 
 RECIPE = Recipe(epochs=3, batch=8, rate=0.05)
 
@@ -55,6 +55,51 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, monkeypatch):
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
+def test_fine_tuning_takes_the_iterations_asked_for_and_resumes(tmp_path, monkeypatch):
+    steps, rates = 0, []
+    real = torch.optim.SGD.step
+
+    def step(self, *args, **kwargs):
+        nonlocal steps
+        steps += 1
+        rates.append(self.param_groups[0]["lr"])
+        if steps == kill:
+            raise Kill
+        return real(self, *args, **kwargs)
+
+    monkeypatch.setattr(torch.optim.SGD, "step", step)
+    recipe, kill = Recipe(batch=5, rate=0.01, warmup=0.0, iterations=20), None
+    whole = train(network(), data(), data(seed=1), tmp_path / "whole", recipe)
+    assert steps == 20 and rates == pytest.approx([0.01 * (20 - done) / 20 for done in range(20)])
+    curve = training_curve(tmp_path / "whole")
+    assert [done for done, _, _ in curve] == [2, 5, 7, 10, 12, 15, 17, 20]
+    assert curve[-1][2] == evaluate(whole, data(seed=1))
+
+    steps, kill = 0, 9
+    with pytest.raises(Kill):
+        train(network(), data(), data(seed=1), tmp_path / "killed", recipe)
+    steps, kill = 0, None
+    resumed = train(network(), data(), data(seed=1), tmp_path / "killed", recipe)
+    assert steps == 13 and training_curve(tmp_path / "killed") == curve
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(tensor, resumed.state_dict()[name]), name
+
+
+def test_the_papers_fine_tuning():
+    recipe = fine_tuning(10_000)
+    assert (recipe.rate, recipe.batch, recipe.decay, recipe.momentum) == (0.01, 100, 1e-4, 0.9)
+    assert (recipe.iterations, recipe.warmup, recipe.smoothing) == (10_000, 0.0, 0.0)
+
+
+def test_a_checkpoint_from_before_there_were_iterations_resumes(tmp_path):
+    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    state = torch.load(tmp_path / "last.pt", weights_only=True)
+    del state["curve"], state["recipe"]["iterations"]
+    torch.save(state, tmp_path / "last.pt")
+    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    assert len((tmp_path / "log.txt").read_text().splitlines()) == 1
+
+
 def test_training_learns(tmp_path):
     model = train(network(), data(200), data(100, seed=1), tmp_path, Recipe(epochs=8, batch=10, rate=0.1))
     assert evaluate(model, data(100, seed=1)) > 30
@@ -79,7 +124,7 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         train(network(), data(), data(), tmp_path, RECIPE)
 
 
-@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}])
+@pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}, {"iterations": 0}])
 def test_a_recipe_must_be_positive(wrong):
     with pytest.raises(LdrfError, match="must be positive"):
         Recipe(**wrong)

@@ -1,4 +1,4 @@
-"""The command line: ``ldrf demo | inspect | analyze | prune | evaluate | train``."""
+"""The command line: demo, inspect, analyze, prune, evaluate, report, finetune, bench, export, reproduce and train."""
 
 import contextlib
 import os

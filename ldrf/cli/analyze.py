@@ -25,12 +25,14 @@ class Analyze:
     """Images, for the ranks on data: sample, cifar10:folder, imagefolder:folder, or file.py:factory."""
     energy: float = 0.65
     """Share of the sum of singular values that the rank keeps (Eqn. 5)."""
+    search: bool = False
+    """Find the energy instead: raise it until the split network, shortly tuned, is as good (Algorithm 1, stage 1)."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
     """Weights of the model, .safetensors or .pth."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: int = 512
-    """Images to use of the data."""
+    """Images to use of the data; a search uses their labels where there are any."""
     json: bool = False
     """Print one JSON object instead of the table."""
 
@@ -38,5 +40,9 @@ class Analyze:
         """Analyze the model and show the table."""
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images)
-        analysis = ldrf.analyze(named.model, batches, energy=self.energy)
-        return Report(analysis.as_dict(), [str(analysis)])
+        if not self.search:
+            analysis = ldrf.analyze(named.model, batches, energy=self.energy)
+            return Report(analysis.as_dict(), [str(analysis)])
+        found = ldrf.find_energy(named.model, batches, labelled=None if batches.labelled else False)
+        analysis = ldrf.analyze(named.model, batches, energy=found.energy)
+        return Report({**analysis.as_dict(), "search": found.as_dict()}, [str(found), str(analysis)])

@@ -35,7 +35,7 @@ def open_model(name: str, weights: str | None = None, architecture: str | None =
 
     ``architecture`` is the dense model of a result folder, for folders that do not name it.
     """
-    if _is_result(name):
+    if is_result(name):
         return _open_result(Path(name), weights, architecture)
     if architecture is not None:
         raise LdrfError(f"--architecture goes with a result folder, and '{name}' is none.")
@@ -76,11 +76,12 @@ def _trained(name: str) -> nn.Module:
 def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
     library = import_vision(kind)
     known = library.models.list_models() if kind == "torchvision" else library.list_models()
-    if name.split(".")[0] not in known:
+    stem, _, tag = name.partition(".")
+    if stem not in known:
         raise LdrfError(f"{kind} has no model '{name}'.")
     try:
         if kind == "torchvision":
-            return library.models.get_model(name, weights="DEFAULT" if pretrained else None)
+            return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)
         return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights file" if pretrained else ""
@@ -94,15 +95,28 @@ def _from_factory(name: str) -> nn.Module:
     return model
 
 
-def _is_result(name: str) -> bool:
+def is_result(name: str) -> bool:
+    """Whether ``name`` is a folder, and so a result folder or nothing."""
     return name not in ZOO and Path(name).is_dir()
 
 
-def _open_result(folder: Path, weights: str | None, architecture: str | None) -> NamedModel:
-    from ldrf.checkpoint import read_record
+def open_dense(folder: str, weights: str | None, architecture: str | None) -> NamedModel:
+    """The dense model that a result folder was made from, with its trained weights."""
+    source = _source(Path(folder), architecture)
+    return open_model(str(source["model"]), weights or source["weights"])
 
+
+def _open_result(folder: Path, weights: str | None, architecture: str | None) -> NamedModel:
     if weights is not None:
         raise LdrfError(f"'{folder}' is a result folder and has its own weights: leave --weights out.")
+    source = _source(folder, architecture)
+    return NamedModel(ldrf.load(folder, build(str(source["model"]))).eval(), source)
+
+
+def _source(folder: Path, architecture: str | None) -> dict[str, str | None]:
+    """The dense model that a result folder names, unless ``architecture`` does, and its weights."""
+    from ldrf.checkpoint import read_record
+
     source = dict(read_record(folder).get("source") or {})
     name = architecture or source.get("model")
     if name is None:
@@ -110,7 +124,7 @@ def _open_result(folder: Path, weights: str | None, architecture: str | None) ->
     if architecture is None and is_factory(name):
         # A folder from elsewhere must not decide which code is run here.
         raise LdrfError(f"'{folder}' was made from '{name}': to run that file, add --architecture {name}.")
-    return NamedModel(ldrf.load(folder, build(name)).eval(), {"model": name, "weights": source.get("weights")})
+    return {"model": name, "weights": source.get("weights")}
 
 
 def load_weights(model: nn.Module, file: str) -> None:

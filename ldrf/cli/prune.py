@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
+import torch
 from rich.table import Table
 from tyro.conf import Positional, arg
 
 import ldrf
 from ldrf.accuracy import Accuracy, measure_accuracy
+from ldrf.baselines import MethodName
 from ldrf.cli.models import open_model
 from ldrf.cli.output import Report, UsageError, comparison
 from ldrf.config import PruneConfig
@@ -17,6 +19,8 @@ from ldrf.cost import latency_ratio
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
+from ldrf.report import write_report
+from ldrf.report.featuremaps import feature_maps
 
 HELP = """Make a trained network cheaper from unlabelled images, without fine-tuning (Algorithm 1 of the paper).
 
@@ -35,7 +39,7 @@ class Prune:
     data: Annotated[str, arg(metavar="DATA")]
     """Images: sample, cifar10:folder, imagefolder:folder, or file.py:factory."""
     out: Annotated[Path, arg(metavar="FOLDER")]
-    """Result folder: model.safetensors and ldrf.json."""
+    """Result folder: model.safetensors, ldrf.json and report.html."""
     speedup: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Target: dense MACs over slim MACs."""
     params: Annotated[float | None, arg(metavar="FLOAT")] = None
@@ -44,6 +48,8 @@ class Prune:
     """Target: neurons to keep by layer."""
     keep: Annotated[tuple[str, ...], arg(metavar="NAME=SHARE")] = ()
     """Target: share of the neurons to keep by layer."""
+    method: MethodName = "ldrf"
+    """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
     """Layers to leave alone, by name or glob."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
@@ -51,7 +57,9 @@ class Prune:
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: int = 2048
-    """Images to calibrate on, of the data's training images; labels are not used."""
+    """Images to calibrate on, of the data's training images; only molchanov2017 uses their labels."""
+    mirror: bool = False
+    """Calibrate on every image and its mirror image: better where left and right are alike, and slower."""
     test_images: Annotated[int | None, arg(metavar="INT")] = None
     """Labelled test images to compare dense and slim on: all by default, 0 for none."""
     force: bool = False
@@ -66,20 +74,25 @@ class Prune:
         check_out(self.out, self.force)
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images, self.config.seed)
-        test = self._test_batches()
-        result = ldrf.prune(named.model, batches, **target, ignore=self.ignore, config=self.config)
+        test = open_test(self.data, self.test_images)
+        given = ldrf.mirrored(batches) if self.mirror else batches
+        result = ldrf.prune(named.model, given, **target, ignore=self.ignore, method=self.method, config=self.config)
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
         metrics: dict[str, Any] = {
             "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),
             "parameters": dict(zip(("dense", "slim"), result.parameters, strict=True)),
             "latency_ms": latency_ratio(named.model, result.model.eval(), example),
+            "timing": {"images": example.rows, "threads": torch.get_num_threads()},
         }
         if test is not None:
             dense = measure_accuracy(named.model, test, "evaluate dense")
             metrics["accuracy"] = _accuracy(dense, measure_accuracy(result.model, test, "evaluate slim"))
-        ldrf.save(result, self.out, metrics=metrics, source=named.source)
-        data = {**result.as_dict(), "metrics": metrics, "source": named.source, "folder": str(self.out)}
-        return Report(data, [str(result), _summary(metrics), f"Saved in {self.out}"])
+        source = {**named.source, "data": self.data}
+        details = {"featuremaps": feature_maps(named.model, result, example)}
+        ldrf.save(result, self.out, metrics=metrics, source=source, details=details)
+        page = write_report([self.out])
+        data = {**result.as_dict(), "metrics": metrics, "source": source, "folder": str(self.out), "report": str(page)}
+        return Report(data, [str(result), _summary(metrics), f"Saved in {self.out}; see {page}"])
 
     def _target(self) -> dict[str, Any]:
         given = {
@@ -93,17 +106,18 @@ class Prune:
             raise UsageError("Say what to reach with exactly one of --speedup, --params, --widths and --keep.")
         return target
 
-    def _test_batches(self) -> Batches | None:
-        """Labelled images where the data has them."""
-        if self.test_images == 0:
-            return None
-        try:
-            test = open_data(self.data, "test")
-        except LdrfError:
-            if self.test_images is not None:
-                raise
-            return None
-        return test.take(self.test_images) if test.labelled else None
+
+def open_test(data: str, images: int | None) -> Batches | None:
+    """Labelled test images where the data has them, unless none are wanted."""
+    if images == 0:
+        return None
+    try:
+        test = open_data(data, "test")
+    except LdrfError:
+        if images is not None:
+            raise
+        return None
+    return test.take(images) if test.labelled else None
 
 
 def check_out(folder: Path, force: bool) -> None:
@@ -159,6 +173,6 @@ def _summary(metrics: dict[str, Any]) -> Table:
     shown = {"MACs": ("macs", ",.0f"), "parameters": ("parameters", ",.0f"), "latency": ("latency_ms", ".2f")}
     for name, (key, form) in shown.items():
         dense, slim = metrics[key]["dense"], metrics[key]["slim"]
-        unit = f" ms / {TIMED_IMAGES}" if key == "latency_ms" else ""
+        unit = f" ms / {metrics['timing']['images']}" if key == "latency_ms" else ""
         rows[name] = (f"{dense:{form}}{unit}", f"{slim:{form}}{unit}", f"{dense / slim:.2f}x less")
     return comparison(rows)

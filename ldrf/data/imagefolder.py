@@ -22,6 +22,7 @@ class PictureFiles:
 
     paths: tuple[Path, ...]
     labels: tuple[int, ...]
+    random_crops: bool = False
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -32,21 +33,33 @@ class PictureFiles:
 
     def read(self, rows: list[int]) -> tuple[Tensor, Tensor]:
         """Images [n, 3, 224, 224], normalised as ImageNet is, and labels [n]."""
-        images = torch.stack([read_image(self.paths[row]) for row in rows])
+        images = torch.stack([read_image(self.paths[row], row if self.random_crops else None) for row in rows])
         return normalise(images), torch.tensor([self.labels[row] for row in rows])
 
 
-def read_image(path: Path) -> Tensor:
-    """Resize the short side to 256 and crop the centre 224 x 224, unless that is its size: uint8 [3, 224, 224]."""
+def read_image(path: Path, seed: int | None = None) -> Tensor:
+    """Resize the short side to 256 and crop the centre 224 x 224, unless that is its size: uint8 [3, 224, 224].
+
+    With a ``seed`` the crop's place is random and half of the pictures are flipped, as in training.
+    """
     picture = open_picture(path)
     if picture.size != (CROP, CROP):
         width, height = picture.size
         scale = RESIZE / min(width, height)
         if scale != 1:
             picture = picture.resize((round(width * scale), round(height * scale)))
-        left, top = (picture.width - CROP) // 2, (picture.height - CROP) // 2
+        left, top = _corner(picture.width - CROP, picture.height - CROP, seed)
         picture = picture.crop((left, top, left + CROP, top + CROP))
-    return torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    image = torch.from_numpy(np.array(picture)).permute(2, 0, 1)
+    return image.flip(2) if seed is not None and np.random.default_rng(seed).random() < 0.5 else image
+
+
+def _corner(width: int, height: int, seed: int | None) -> tuple[int, int]:
+    """Left and top of the crop, in the middle or anywhere."""
+    if seed is None:
+        return width // 2, height // 2
+    left, top = np.random.default_rng((seed, 1)).integers(0, (width + 1, height + 1))
+    return int(left), int(top)
 
 
 def find_pictures(folder: str | Path, split: Split) -> PictureFiles:

@@ -20,7 +20,7 @@ FORMS = "'sample', 'cifar10:folder', 'imagefolder:folder' or 'path/to/file.py:fa
 class IndexedBatches:
     """Batches ``(images, labels)`` that are made when asked for and can be gone through again."""
 
-    read: Callable[[list[int]], tuple[Tensor, Tensor]]
+    read: Callable[[list[int]], Any]
     rows: tuple[int, ...]
     labelled: bool = True
     batch: int = 64
@@ -28,7 +28,7 @@ class IndexedBatches:
     def __len__(self) -> int:
         return -(-len(self.rows) // self.batch)
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[Any]:
         for start in range(0, len(self.rows), self.batch):
             yield self.read(list(self.rows[start : start + self.batch]))
 
@@ -39,6 +39,23 @@ class IndexedBatches:
             return self
         order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed))
         return replace(self, rows=tuple(self.rows[i] for i in order[:images].sort().values.tolist()))
+
+    def split(self, share: float, seed: int = 0) -> tuple["IndexedBatches", "IndexedBatches"]:
+        """All but a random share of them, and that share: at least one on either side."""
+        if len(self.rows) < 2:
+            raise LdrfError(f"At least 2 images are needed to set some apart. Got {len(self.rows)} instead.")
+        apart = min(max(round(share * len(self.rows)), 1), len(self.rows) - 1)
+        chosen = set(self.take(apart, seed).rows)
+        rest = tuple(row for row in self.rows if row not in chosen)
+        return replace(self, rows=rest), replace(self, rows=tuple(sorted(chosen)))
+
+    def shuffled(self, seed: int) -> "IndexedBatches":
+        """The same in an order of their own for each seed."""
+        order = torch.randperm(len(self.rows), generator=torch.Generator().manual_seed(seed))
+        return replace(self, rows=tuple(self.rows[i] for i in order.tolist()))
+
+    def sized(self, batch: int) -> "IndexedBatches":
+        return replace(self, batch=batch)
 
 
 @dataclass(frozen=True)
@@ -86,13 +103,16 @@ def _check_count(images: int | None) -> None:
         raise LdrfError(f"The number of images must be at least 1. Got {images} instead.")
 
 
-def open_data(name: str, split: Split) -> Batches:
-    """The training images of the named data (to calibrate on) or its test images (to evaluate on)."""
+def open_data(name: str, split: Split, random_crops: bool = False) -> Batches:
+    """The training images of the named data (to calibrate on) or its test images (to evaluate on).
+
+    ``random_crops`` takes crops of pictures in an image folder at random, half of them flipped, instead of the centre.
+    """
     kind, _, folder = name.partition(":")
     if name == "sample" or kind == "cifar10":
         return _from_arrays(open_cifar10(name, split))
     if kind == "imagefolder" and folder:
-        return _from_files(find_pictures(folder, split))
+        return _from_files(replace(find_pictures(folder, split), random_crops=random_crops))
     if is_factory(name):
         return FirstBatches(_from_factory(name, split))
     raise LdrfError(f"Unknown data '{name}': expected {FORMS}.")

@@ -1,0 +1,77 @@
+"""P. Molchanov, S. Tyree, T. Karras, T. Aila, J. Kautz, Pruning Convolutional Neural Networks for Resource Efficient
+Inference, ICLR 2017: the first-order Taylor term of the loss when a feature map is set to zero. Needs labels."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldrf.baselines.cutting import cutting_method
+from ldrf.calibration import input_values
+from ldrf.config import PruneConfig
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.methods import Findings
+from ldrf.network import Network
+from ldrf.progress import progress
+from ldrf.selection import per_neuron
+from ldrf.tracing import Layer, Trace, run
+from ldrf.units import activation_behind
+
+NAME = "molchanov2017"
+
+
+def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
+    """Per unit [n]: |mean over positions of activation * gradient|, mean over images, l2-normalised over the unit."""
+    network, calibration = findings.network, findings.network.calibration
+    if findings.labels is None:
+        raise LdrfError(f"Method '{NAME}' needs batches with labels. Got none.")
+    labels = findings.labels.split([chunk.rows for chunk in calibration.chunks])
+    sums = {unit.name: torch.zeros(unit.width) for unit in network.units}
+    for index in progress(calibration.fitting, "taylor"):
+        for name, terms in taylor_terms(network, calibration.chunks[index], labels[index]).items():
+            sums[name] += terms.sum(0)
+    return {name: found / found.norm().clamp_min(1e-30) for name, found in sums.items()}
+
+
+def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, Tensor]:
+    """|mean over positions of activation * gradient of the image's own loss| by unit [images, n]."""
+    trace, values = network.trace, input_values(network.trace, chunk)
+    nodes = {activation_behind(trace, u.producer.result) or u.producer.result: u for u in network.units}
+    maps: dict[str, Tensor] = {}
+    with torch.enable_grad():
+        for node in trace.nodes:
+            run(trace, network.dense, (node,), values)
+            if node.name in nodes:
+                value = values[node.name]
+                # Only the first map is a leaf: those behind it have a gradient already.
+                maps[node.name] = value if value.requires_grad else value.requires_grad_()
+        loss = F.cross_entropy(_scores(trace, values, labels), labels, reduction="sum")
+        slopes = torch.autograd.grad(loss, list(maps.values()), allow_unused=True)
+    return {
+        nodes[name].name: per_neuron(nodes[name], _per_output(nodes[name].producer, value.detach() * slope)).abs()
+        for (name, value), slope in zip(maps.items(), slopes, strict=True)
+        if slope is not None
+    }
+
+
+def _scores(trace: Trace, values: dict[str, Tensor], labels: Tensor) -> Tensor:
+    """The classifier's scores [images, classes], checked against the labels."""
+    outputs = [values[name] for name in trace.outputs]
+    if len(outputs) != 1 or outputs[0].ndim != 2:
+        shapes = [list(o.shape) for o in outputs]
+        raise LdrfError(f"Method '{NAME}' needs a model with one output of scores [batch, classes]. Got {shapes}.")
+    classes = outputs[0].shape[1]
+    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        raise LdrfError(f"Method '{NAME}' needs labels from 0 to {classes - 1}. Got {found} instead.")
+    return outputs[0]
+
+
+def _per_output(layer: Layer, product: Tensor) -> Tensor:
+    """Mean over the positions of a map [images, n, ...], or [images, ..., n] behind a linear layer: [images, n]."""
+    if layer.is_linear:
+        return product.reshape(len(product), -1, product.shape[-1]).mean(1)
+    return product.flatten(2).mean(2)
+
+
+MOLCHANOV2017 = cutting_method(NAME, score, labelled=True)

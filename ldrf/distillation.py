@@ -1,0 +1,79 @@
+"""How far a slim network's outputs and embeddings are from the dense one's: the loss of fine-tuning without labels."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ldrf.inputs import Inputs
+
+
+@torch.no_grad()
+def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[str, ...]:
+    """Names of the blocks inside both networks whose outputs still have the same shape, such as a ResNet's."""
+    blocks = [name for name, module in slim.named_modules() if name and any(module.children())]
+    shared = [name for name in blocks if _has(dense, name)]
+    with taps(dense, shared) as theirs, taps(slim, shared) as mine:
+        final = {id(t) for t in pytree.tree_leaves(inputs.call(slim))}
+        inputs.call(dense)
+    found: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
+    for name in shared:
+        one, other = mine.get(name), theirs.get(name)
+        if not isinstance(one, Tensor) or not isinstance(other, Tensor) or not one.is_floating_point():
+            continue
+        if one.shape == other.shape and one.ndim > 1 and id(one) not in final:
+            found.setdefault(id(one), name)
+    return tuple(found.values())
+
+
+def _has(model: nn.Module, name: str) -> bool:
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
+
+
+@contextmanager
+def taps(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A dict that fills with the outputs of the named modules whenever ``model`` runs."""
+    found: dict[str, Any] = {}
+
+    def keep(name: str):
+        return lambda _module, _inputs, output: found.__setitem__(name, output)
+
+    handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in names]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def output_distance(mine: Any, theirs: Any) -> Tensor:
+    """Kullback-Leibler divergence of scores [batch, classes]; of any other outputs the relative squared distance."""
+    one, other = _floats(mine), _floats(theirs)
+    if len(one) == 1 and one[0].ndim == 2 and one[0].shape[1] > 1:
+        return F.kl_div(one[0].log_softmax(1), other[0].log_softmax(1), log_target=True, reduction="batchmean")
+    return _mean([_relative(a, b) for a, b in zip(one, other, strict=True)])
+
+
+def embedding_distance(mine: dict[str, Any], theirs: dict[str, Any]) -> Tensor:
+    """The relative squared distance at every meeting point, on average; 0 where there are none."""
+    return _mean([_relative(mine[name], theirs[name]) for name in theirs])
+
+
+def _floats(outputs: Any) -> list[Tensor]:
+    return [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor) and t.is_floating_point()]
+
+
+def _relative(mine: Tensor, theirs: Tensor) -> Tensor:
+    return F.mse_loss(mine, theirs) / theirs.var(correction=0).clamp_min(1e-12)
+
+
+def _mean(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).mean() if parts else torch.zeros(())

@@ -1,0 +1,31 @@
+"""What happens during a run, told to one callback ``(event, data)`` and to ``logging.getLogger("ldrf")``.
+
+| event | when | data |
+|---|---|---|
+| ``traced`` | the model is understood | ``units`` and ``skipped``, names |
+| ``planned`` | widths are chosen | ``widths`` and ``full_widths`` by unit |
+| ``unit`` | a unit is cut and reconstructed | ``index`` and ``count``, and all of :class:`ldrf.UnitReport` |
+| ``recomposed`` | the slim model exists and is verified | ``seconds`` by stage |
+| ``epoch`` | fine-tuning went once through the images | all of a result's ``epochs[i]``, and ``epochs``, ``measure``, ``best`` |
+| ``done`` | the run hands back its result | ``speedup`` after pruning, ``began`` and ``ended`` after fine-tuning |
+"""  # noqa: E501
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+OnEvent = Callable[[str, dict[str, Any]], None]
+
+log = logging.getLogger("ldrf")
+log.addHandler(logging.NullHandler())  # silent unless the program that uses ldrf asks for more
+
+
+def teller(on_event: OnEvent | None) -> Callable[..., None]:
+    """A function ``tell(event, **data)`` that logs, and calls ``on_event`` if there is one; data is ready for JSON."""
+
+    def tell(event: str, **data: Any) -> None:
+        log.info("%s: %s", event, data)
+        if on_event is not None:
+            on_event(event, data)
+
+    return tell

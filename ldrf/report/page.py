@@ -1,0 +1,114 @@
+"""The page itself: one HTML file that needs no network, made from a template."""
+
+import base64
+import hashlib
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ldrf._version import __version__
+from ldrf.checkpoint import PAGE
+from ldrf.errors import LdrfError
+from ldrf.report import bars, plots
+from ldrf.report.comparison import series_of
+from ldrf.report.headline import points, settings, short, tiles
+from ldrf.report.loading import load_code
+from ldrf.report.runs import Run, UnitRow, read_run
+
+TEMPLATES = Path(__file__).parent / "templates"
+# What keeps the page of a deep network, or of many, under a megabyte:
+PLOTTED = 120  # units with a spectrum and an error curve
+POINTS = 4000  # in all those plots together
+TOLD = 300  # units of several runs together that are still told one by one
+
+
+def write_report(folders: Sequence[str | Path], out: str | Path | None = None) -> Path:
+    """Write the page about these result folders, and say where.
+
+    One folder has its page in itself, several beside them; ``out`` names another file.
+    """
+    if not folders:
+        raise LdrfError("A report needs at least one result folder. Got none instead.")
+    runs = [read_run(folder) for folder in folders]
+    path = _place([run.folder for run in runs]) if out is None else Path(out).expanduser()
+    if path.suffix != ".html" or path.is_dir():
+        raise LdrfError(f"The report must be a file that ends in .html. Got '{path}' instead.")
+    _write(path, render(runs))
+    return path
+
+
+def _place(folders: Sequence[Path]) -> Path:
+    if len(folders) == 1:
+        return folders[0] / PAGE
+    if len({folder.resolve().parent for folder in folders}) > 1:
+        raise LdrfError("The results do not lie in one folder: say where the report goes with --out FILE.html.")
+    return folders[0].parent / PAGE
+
+
+def _write(path: Path, text: str) -> None:
+    """Write beside the place and rename, so that a page is there whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(beside, 0o644)
+        os.replace(beside, path)
+    except BaseException:
+        Path(beside).unlink(missing_ok=True)
+        raise
+
+
+def render(runs: Sequence[Run]) -> str:
+    """The page as text: all about one run, or a comparison and a shorter part about each of several."""
+    style, script = ((TEMPLATES / name).read_text() for name in ("style.css", "script.js"))
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    series = series_of(runs) if len(runs) > 1 else []
+    return environment.get_template("page.html").render(
+        runs=runs,
+        series=series,
+        tradeoff=plots.tradeoff_plot(series) if series else None,
+        small_plots=small_plots(runs[0]) if len(runs) == 1 else [],
+        briefly=len(runs) > 1 and sum(len(run.units) for run in runs) > TOLD,
+        style=Markup(style),
+        script=Markup(script),
+        policy=f"default-src 'none'; img-src data:; style-src '{_digest(style)}'; script-src '{_digest(script)}'",
+        version=__version__,
+        bars=bars,
+        tiles=tiles,
+        settings=settings,
+        load_code=load_code,
+        short=short,
+        points=points,
+    )
+
+
+def _digest(text: str) -> str:
+    """What the page's own policy lets run: this very text, and nothing that a layer's name might smuggle in."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def small_plots(run: Run) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
+    """Spectrum and error curve of each unit that has either; of very many, those cut hardest."""
+    known = [unit for unit in run.units if unit.spectrum or len(unit.curve) > 1]
+    hardest = sorted(known, key=lambda unit: unit.share)[:PLOTTED]
+    drawn = [unit for unit in known if unit in hardest] if len(known) > PLOTTED else known
+    scale, each = plots.curve_scale(drawn), max(12, min(64, POINTS // max(len(drawn), 1)))
+    return [
+        (
+            unit,
+            plots.spectrum_plot(unit, each) if unit.spectrum else None,
+            plots.curve_plot(unit, scale, each) if len(unit.curve) > 1 else None,
+        )
+        for unit in drawn
+    ]

@@ -1,0 +1,222 @@
+"""A result folder as the report needs it: read once, checked, and turned into plain numbers."""
+
+import base64
+import binascii
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ldrf.checkpoint import DETAILS, read_record
+from ldrf.errors import LdrfError
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One quantity of the dense and of the slim network."""
+
+    dense: float
+    slim: float
+
+    @property
+    def ratio(self) -> float:
+        return self.dense / self.slim if self.slim else math.inf
+
+
+@dataclass(frozen=True)
+class UnitRow:
+    """One unit: its widths, its rank, its errors where it was reconstructed, its spectrum and error curve if kept."""
+
+    name: str
+    full: int
+    width: int
+    rank: int
+    cut_error: float | None
+    error: float | None
+    way: str
+    spectrum: tuple[float, ...]
+    curve: tuple[float, ...]
+
+    @property
+    def share(self) -> float:
+        return self.width / self.full
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Feature maps side by side in one PNG (base64), and how many of how many they are."""
+
+    png: str
+    maps: int
+    shown: int
+
+
+@dataclass(frozen=True)
+class Maps:
+    """Feature maps of one unit on one image, seen behind the module ``behind``."""
+
+    unit: str
+    behind: str
+    image: str | None
+    dense: Sheet
+    slim: Sheet
+
+
+@dataclass(frozen=True)
+class Run:
+    """Everything the page shows about one result folder; what was not measured is None or empty."""
+
+    folder: Path
+    kind: str
+    speedup: float
+    macs: Pair
+    parameters: Pair
+    latency: Pair | None
+    timing: dict[str, Any]
+    top1: Pair | None
+    top5: Pair | None
+    tested: int
+    images: int
+    units: tuple[UnitRow, ...]
+    skipped: tuple[tuple[str, str], ...]
+    curves_of: str
+    maps: Maps | None
+    source: dict[str, Any]
+    target: dict[str, Any]
+    config: dict[str, Any]
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    detailed: bool  # whether report.json lies beside ldrf.json
+
+    @property
+    def model(self) -> str:
+        """The name the dense model was asked for by, or its class."""
+        return str(self.source.get("model") or self.kind)
+
+    @property
+    def drop(self) -> float | None:
+        """Points of top-1 lost."""
+        return None if self.top1 is None else self.top1.dense - self.top1.slim
+
+
+def read_run(folder: str | Path) -> Run:
+    """Read ``ldrf.json`` and, where it is there, ``report.json`` of a result folder."""
+    folder = Path(folder).expanduser()
+    record = read_record(folder)
+    details = _read_details(folder / DETAILS)
+    try:
+        return _run(folder, record, details)
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
+        raise LdrfError(f"'{folder}' is damaged: its record is not as ldrf writes it ({problem!r}).") from problem
+
+
+def _read_details(path: Path) -> dict[str, Any]:
+    try:
+        details = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError, RecursionError) as problem:
+        raise LdrfError(f"'{path}' is damaged: {problem}; delete it to do without.") from problem
+    if not isinstance(details, dict):
+        raise LdrfError(f"'{path}' is damaged: it is not a JSON object; delete it to do without.")
+    return details
+
+
+def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Run:
+    metrics, accuracy = record["metrics"], record["metrics"].get("accuracy") or {}
+    return Run(
+        folder=folder,
+        kind=str(record["class"]),
+        speedup=_number(record["speedup"]),
+        macs=_pair(metrics["macs"]),
+        parameters=_pair(metrics["parameters"]),
+        latency=_pair(metrics["latency_ms"]) if "latency_ms" in metrics else None,
+        timing={key: int(value) for key, value in metrics.get("timing", {}).items()},
+        top1=_pair(accuracy) if "slim" in accuracy else None,
+        top5=_pair(accuracy, "_top5") if "slim_top5" in accuracy else None,
+        tested=int(accuracy.get("images", 0)),
+        images=int(record["images"]),
+        units=_units(record, details),
+        skipped=tuple((str(s["name"]), str(s["reason"])) for s in record["skipped"]),
+        curves_of=str(details.get("curves_of", "")),
+        maps=_maps(details["featuremaps"]) if details.get("featuremaps") else None,
+        source=dict(record.get("source") or {}),
+        target=dict(record.get("target") or {}),
+        config=dict(record["config"]),
+        seconds={str(stage): _number(value) for stage, value in record["seconds"].items()},
+        versions={str(name): str(value) for name, value in record["versions"].items()},
+        detailed=bool(details),
+    )
+
+
+def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ...]:
+    told = {h["name"]: h for h in record["history"]}
+    spectra, curves = details.get("spectra", {}), details.get("curves", {})
+    return tuple(
+        UnitRow(
+            name=str(name),
+            full=_count(full),
+            width=_count(record["widths"][name]),
+            rank=_count(record["ranks"][name]),
+            cut_error=_error(told, name, "cut_error"),
+            error=_error(told, name, "error"),
+            way=str(told[name]["way"]) if name in told else "left whole",
+            spectrum=_line(spectra.get(name, ())),
+            curve=_line(curves.get(name, ())),
+        )
+        for name, full in record["full_widths"].items()
+    )
+
+
+def _count(value: Any) -> int:
+    if int(value) < 1:
+        raise ValueError(f"a number of neurons was expected, got {value!r}")
+    return int(value)
+
+
+def _error(told: Mapping[str, Any], name: str, key: str) -> float | None:
+    """A unit's held-out error, or None where it has none that is a number."""
+    if name not in told:
+        return None
+    value = float(told[name][key])
+    return value if math.isfinite(value) else None
+
+
+def _line(values: Any) -> tuple[float, ...]:
+    """Numbers to draw, or nothing where one of them is not finite."""
+    numbers = tuple(float(v) for v in values)
+    return numbers if all(map(math.isfinite, numbers)) else ()
+
+
+def _pair(found: Mapping[str, Any], suffix: str = "") -> Pair:
+    return Pair(_number(found[f"dense{suffix}"]), _number(found[f"slim{suffix}"]))
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, str) or not math.isfinite(number := float(value)):
+        raise ValueError(f"a finite number was expected, got {value!r}")
+    return number
+
+
+def _maps(found: Mapping[str, Any]) -> Maps:
+    sheets = {
+        which: Sheet(_png(found[which]["png"]), *(int(found[which][key]) for key in ("maps", "shown")))
+        for which in ("dense", "slim")
+    }
+    image = None if found["image"] is None else _png(found["image"])
+    return Maps(str(found["unit"]), str(found["behind"]), image, **sheets)
+
+
+def _png(text: Any) -> str:
+    """The same base64 text, checked to be that of a PNG: a folder may come from elsewhere."""
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error as problem:
+        raise ValueError(str(problem)) from problem
+    if not content.startswith(PNG):
+        raise ValueError("a picture is not a PNG")
+    return text

@@ -1,0 +1,93 @@
+"""``docs/results.md`` and its figures, made from the files of results and from the notes on them."""
+
+import os
+import tomllib
+from pathlib import Path
+
+from ldrf.errors import LdrfError
+from ldrf.reproduce.cells import spell
+from ldrf.reproduce.figures import draw
+from ldrf.reproduce.recipe import Section
+from ldrf.reproduce.recipes import RECIPES
+from ldrf.reproduce.results import Results, read
+
+HEAD = """# Results
+
+Made by `ldrf reproduce` from the files in `results/`; nothing here is typed by hand but the notes, which are in
+`results/notes.toml`. Accuracies are in percent, differences and losses in percentage points, "difference" is ours minus
+the paper's. † marks what uses labels; all else calibrates on images alone. – stands for what the paper does not
+write, or what was not run.
+"""
+
+
+def write_page(results: Path, docs: Path) -> list[Path]:
+    """Write the page on all files of results there are, and its figures; the paths written."""
+    notes = read_notes(results / "notes.toml")
+    parts, written = [HEAD], []
+    for name in RECIPES:
+        if (results / f"{name}.json").is_file():
+            text, figures = _part(read(results / f"{name}.json"), notes.get(name, {}), docs)
+            parts.append(text)
+            written += figures
+    docs.mkdir(parents=True, exist_ok=True)
+    beside = docs / "results.tmp"
+    beside.write_text("\n".join(parts))
+    os.replace(beside, docs / "results.md")
+    return [docs / "results.md", *written]
+
+
+def read_notes(path: Path) -> dict[str, dict[str, str]]:
+    """Hand-written sentences by recipe and section."""
+    if not path.is_file():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except tomllib.TOMLDecodeError as problem:
+        raise LdrfError(f"'{path}' is not readable TOML: {problem}.") from problem
+
+
+def _part(found: Results, notes: dict[str, str], docs: Path) -> tuple[str, list[Path]]:
+    recipe = RECIPES[found.recipe]
+    lines, written = [f"## {recipe.title}", "", _conditions(found), ""], []
+    for section in recipe.sections(found.outcomes()):
+        text, figures = _section(section, notes.get(section.key, ""), docs)
+        lines.append(text)
+        written += figures
+    return "\n".join(lines), written
+
+
+def _conditions(found: Results) -> str:
+    """How the numbers came about, in a few sentences."""
+    scale = found.scale
+    tests = {c["outcome"]["test_images"] for c in found.cells.values() if "test_images" in c["outcome"]}
+    spent = sum(cell["seconds"] for cell in found.cells.values())
+    lines = (
+        [f"**A quick run with `{found.model}`: it shows that all works, its numbers mean little.**"]
+        if found.quick
+        else []
+    )
+    lines += [
+        f"`{found.command}`: network `{found.model}`, images of `{found.data}`.",
+        f"Calibrated on {scale.images:,} images, {scale.steps} descent steps a unit for LDRF;",
+        f"evaluated on {' or '.join(f'{n:,}' for n in sorted(tests)) or 'no'} test images.",
+        f"Seeds 0 to {scale.seeds - 1}." if scale.seeds > 1 else "Seed 0.",
+        f"{len(found.cells)} cells in {spell(spent)}, made with {', '.join(found.versions) or 'nothing yet'}.",
+    ]
+    if found.left:
+        lines.append(f"Not run yet: {', '.join(found.left)}.")
+    lines += [f"{name}: {reason}." for name, reason in found.refused.items()]
+    return "\n".join(lines)
+
+
+def _section(section: Section, note: str, docs: Path) -> tuple[str, list[Path]]:
+    blocks = [f"### {section.title}", section.text, *(t.markdown() for t in section.tables if t.rows)]
+    written = []
+    for figure in section.figures:
+        path = docs / "figures" / f"{figure.name}.svg"
+        draw(figure, path)
+        written.append(path)
+        blocks.append(f"![{figure.caption}](figures/{path.name})")
+        blocks.append(f"*{figure.caption}*")
+    if note.strip():
+        blocks.append(f"**Why we differ.** {note.strip()}")
+    return "\n\n".join(blocks) + "\n", written

@@ -1,0 +1,37 @@
+"""What a recipe is run on: a dense network, images to calibrate on and images to evaluate on."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+
+from ldrf.data.cifar10 import LabelledImages, Split
+from ldrf.data.sources import Batches
+from ldrf.inputs import Inputs, read_inputs
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A trained network with its images; ``labelled`` gives CIFAR-style arrays where fine-tuning wants them."""
+
+    model: nn.Module
+    train: Batches
+    test: Batches
+    labelled: Callable[[Split], LabelledImages]
+
+    def digest(self) -> str:
+        """A hash of all weights, of the first images of both sets and of how many batches there are."""
+        found = hashlib.sha256()
+        for name, tensor in self.model.state_dict().items():
+            found.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        for batches in (self.train, self.test):
+            first = read_inputs(self.model, next(iter(batches)))
+            for tensor in first.tensors():
+                found.update(str(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
+            found.update(str(len(getattr(batches, "rows", ()))).encode())
+        return found.hexdigest()[:20]
+
+    def example(self, images: int) -> Inputs:
+        """The first ``images`` test images as the network takes them."""
+        return read_inputs(self.model, next(iter(self.test))).map(lambda t: t[:images])

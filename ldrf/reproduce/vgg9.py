@@ -1,0 +1,70 @@
+"""VGG-9 on CIFAR-10: the cells of Tab. 1, Tab. 2, Fig. 5 with Tab. 5, Fig. 6, and Fig. 7b's question."""
+
+from ldrf.reproduce import paper
+from ldrf.reproduce.cells import Cell
+from ldrf.reproduce.recipe import Recipe, Scale, prune_cell
+from ldrf.reproduce.rivals import METHODS
+from ldrf.reproduce.vgg9_sections import CRITERIA, SPEEDUPS, sections, selected
+
+RIVALS = tuple(m for m in METHODS if m not in ("ldrf", "he2017"))
+WATCHED = 2000  # test images on which fine-tuning is watched; its end is measured on all
+IMAGE = 7  # the test image of Fig. 6
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """All cells, the most telling first."""
+    dense = Cell("dense", "dense", {"test_images": scale.test_images})
+    cut = {(m, s): _pruned(m, s, scale) for s in SPEEDUPS for m in ("ldrf", "he2017")}
+    tuned = {key: _tuned(cell, scale) for key, cell in cut.items()}
+    pair = {s: [cut["ldrf", s], cut["he2017", s]] for s in SPEEDUPS}
+    after = {s: [tuned["ldrf", s], tuned["he2017", s]] for s in SPEEDUPS}
+    first, *more = _selections(scale)
+    return [
+        *(dense, *pair[5], *pair[4], *first),
+        *(*after[5], *pair[2], *pair[3]),
+        *(Cell(f"time-{s}x", "time", {"batch": 16, "seconds": 6.0}, cut["ldrf", s]) for s in SPEEDUPS),
+        Cell("maps-5x", "maps", {"module": "features.2", "image": IMAGE}, cut["ldrf", 5]),
+        Cell("ranks", "ranks", {"energy": paper.VGG9_ENERGY, "images": min(scale.images, 256)}),
+        _energy(scale),
+        *(prune_cell(f"{m}-5x", m, scale, source=cut["ldrf", 5]) for m in RIVALS),
+        *(cell for seed in more for cell in seed),
+        *(*after[4], *after[2], *after[3]),
+        _tuned(dense, scale),
+    ]
+
+
+def _pruned(method: str, speedup: int, scale: Scale) -> Cell:
+    return prune_cell(f"{method}-{speedup}x", method, scale, {"widths": paper.vgg9_widths(speedup)})
+
+
+def _tuned(cell: Cell, scale: Scale) -> Cell:
+    settings = {"iterations": scale.iterations, "test_images": scale.test_images, "watched": WATCHED, "seed": 0}
+    return Cell(f"{cell.name}-tuned", "tune", settings, cell)
+
+
+def _selections(scale: Scale) -> list[list[Cell]]:
+    """Tab. 2's criteria at 5x, a list a seed; our own criterion at seed 0 is the cell 'ldrf-5x'."""
+    target = {"widths": paper.vgg9_widths(5)}
+    found = []
+    for seed in range(scale.seeds):
+        wanted = [*CRITERIA, *(["second-order"] if seed else [])]
+        found.append([prune_cell(selected(c, seed), "ldrf", scale, target, seed=seed, selection=c) for c in wanted])
+    return found
+
+
+def _energy(scale: Scale) -> Cell:
+    """Algorithm 1's loop on the six convs: with 'classifier.3' left alone, what it reads and gives is left too."""
+    steps = max(4, scale.steps * 3 // 8)
+    return Cell("energy", "energy", {"images": scale.images, "steps": steps, "ignore": ["classifier.3"], "seed": 0})
+
+
+RECIPE = Recipe(
+    name="vgg9-cifar10",
+    title="VGG-9 on CIFAR-10",
+    model="vgg9",
+    data="cifar10:folder",
+    full=Scale(images=10_000, test_images=None, steps=400, iterations=1000, seeds=3),
+    quick=Scale(images=128, test_images=2000, steps=10, iterations=8, seeds=1),
+    cells=cells,
+    sections=sections,
+)

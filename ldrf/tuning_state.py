@@ -1,0 +1,129 @@
+"""The state of a fine-tuning run: what changes from step to step, and its file, from which a killed run goes on."""
+
+import copy
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ldrf.errors import LdrfError
+from ldrf.result import Epoch
+
+
+@dataclass
+class Run:
+    """The model being trained, the running mean of its weights, the best weights so far, and the curve."""
+
+    student: nn.Module
+    average: nn.Module
+    optimiser: torch.optim.Optimizer
+    best: dict[str, Tensor]
+    began: float = 0.0
+    best_score: float = 0.0
+    best_distance: float = 0.0
+    best_epoch: int = 0
+    trained: int = 0
+    judged: int = 0
+    epochs: list[Epoch] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, start: nn.Module, rate: float) -> "Run":
+        """A run that begins with the weights of ``start``, trained in float32."""
+        student = copy.deepcopy(start).float().requires_grad_(True)
+        student = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        average = copy.deepcopy(student).requires_grad_(False).eval()
+        optimiser = torch.optim.Adam(student.parameters(), lr=rate)
+        return cls(student, average, optimiser, copied(start.state_dict()))
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.student.parameters()).device
+
+    @torch.no_grad()
+    def follow(self, decay: float) -> None:
+        """Move the mean of the weights a step towards the present ones."""
+        mine = self.student.state_dict()
+        for name, mean in self.average.state_dict().items():
+            if mean.is_floating_point():
+                mean.lerp_(mine[name], 1 - decay)
+            else:
+                mean.copy_(mine[name])
+
+    def begin(self, score: float, distance: float, judged: int) -> None:
+        """Note what the start is worth: the score to beat, or to meet at a smaller distance."""
+        self.began, self.judged = score, judged
+        self.best_score, self.best_distance = score, distance
+
+    def add(self, epoch: Epoch) -> None:
+        """Note an epoch, and its weights if they are the best so far."""
+        self.epochs.append(epoch)
+        if (epoch.score, -epoch.distance) > (self.best_score, -self.best_distance):
+            self.best_score, self.best_distance, self.best_epoch = epoch.score, epoch.distance, epoch.epoch
+            self.best = copied(self.average.state_dict())
+
+
+def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
+
+
+NUMBERS = ("began", "best_score", "best_distance", "best_epoch", "trained", "judged")
+
+
+def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> None:
+    """Write the state after an epoch, all or nothing."""
+    if path is None:
+        return
+    path = Path(path).expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    state = {
+        "config": asdict(config),
+        "start": _fingerprint(start),
+        "student": run.student.state_dict(),
+        "average": run.average.state_dict(),
+        "optimiser": run.optimiser.state_dict(),
+        "best": run.best,
+        "epochs": [asdict(e) for e in run.epochs],
+        **{name: getattr(run, name) for name in NUMBERS},
+    }
+    torch.save(state, path.with_name(path.name + ".tmp"))
+    os.replace(path.with_name(path.name + ".tmp"), path)
+
+
+def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
+    """Bring ``run`` to where the file says it was; False where there is no such file."""
+    if path is None or not Path(path).expanduser().exists():
+        return False
+    try:
+        state = torch.load(Path(path).expanduser(), weights_only=True, map_location=run.device)
+        found, origin = state["config"], state["start"]
+        epochs = [Epoch(**e) for e in state["epochs"]]
+    except Exception as problem:
+        raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
+    if origin != _fingerprint(start):
+        raise LdrfError(f"'{path}' is the state of another slim model's run: delete it to start anew.")
+    if found != asdict(config):
+        changed = sorted(name for name, value in asdict(config).items() if found.get(name) != value)
+        raise LdrfError(
+            f"'{path}' was written with other settings ({', '.join(changed)}): "
+            "use the same to go on, or delete it to start anew."
+        )
+    run.student.load_state_dict(state["student"])
+    run.average.load_state_dict(state["average"])
+    run.optimiser.load_state_dict(state["optimiser"])
+    run.best, run.epochs = state["best"], epochs
+    for name in NUMBERS:
+        setattr(run, name, state[name])
+    return True
+
+
+def _fingerprint(model: nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,119 @@
+"""``ldrf reproduce``: what it asks for, what it leaves behind, and the whole quick run."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from ldrf.cli import main
+from ldrf.cli import reproduce as command
+from ldrf.cli.reproduce import Reproduce
+from ldrf.reproduce import page
+from ldrf.reproduce.cells import Cell
+from ldrf.reproduce.recipe import Recipe, Scale, Section, prune_cell
+from ldrf.reproduce.recipes import RECIPES
+from ldrf.reproduce.tables import Table, number
+
+NET = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+
+def data(split):
+    generator = torch.Generator().manual_seed(len(split))
+    for _ in range(4):
+        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+"""
+
+
+def cells(scale: Scale) -> list[Cell]:
+    slim = prune_cell("slim", "ldrf", scale, {"widths": {"0": 4}}, solver="closed-form")
+    return [
+        Cell("dense", "dense", {"test_images": None}),
+        slim,
+        Cell("wrong", "prune", {**slim.settings, "method": "x"}),
+    ]
+
+
+def sections(found) -> list[Section]:
+    rows = tuple((name, number(found.value(name))) for name in ("dense", "slim"))
+    return [Section("one", "One table", "Its text.", (Table(("network", "top-1"), rows),))]
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch) -> list[str]:
+    """A recipe of three cells, the last of which is refused, on a small network."""
+    scale = Scale(images=32, test_images=None, steps=2)
+    small = Recipe("vgg9-cifar10", "Small", "vgg9", "cifar10:folder", scale, scale, cells, sections)
+    for module in (command, page):
+        monkeypatch.setattr(module, "RECIPES", {"vgg9-cifar10": small})
+    (tmp_path / "plugin.py").write_text(NET)
+    monkeypatch.chdir(tmp_path)
+    return ["reproduce", "vgg9-cifar10", "--model", "plugin.py:net", "--data", f"{tmp_path}/plugin.py:data"]
+
+
+def test_a_run_leaves_results_and_page_and_goes_on(plugin, capsys):
+    assert main([*plugin, "--cells", "dense", "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["done"] == ["dense"] and first["left"] == ["slim", "wrong"]
+    assert main([*plugin, "--minutes", "0"]) == 0
+    out = capsys.readouterr().out
+    assert "1 of 3 cells done." in out and "Left: slim, wrong." in out
+
+    assert main(plugin) == 0
+    out = capsys.readouterr().out
+    assert "2 of 3 cells done." in out and "wrong refused (The 'method' must be one of" in out and "dense:" not in out
+    text = Path("results/vgg9-cifar10.json").read_text()
+    found = json.loads(text)
+    assert found["command"] == "ldrf reproduce vgg9-cifar10 --data plugin.py:data --model plugin.py:net"
+    assert found["scale"]["images"] == 32 and str(Path.cwd()) not in text
+    top1 = found["cells"]["slim"]["outcome"]["top1"]
+    made = Path("docs/results.md").read_text()
+    assert f"| slim | {top1:.2f} |" in made and "evaluated on 64 test images" in made
+    assert "refused (The 'method' must be" in made
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "words"),
+    [
+        (["reproduce", "vgg9-cifar10"], 2, "needs images: add --data cifar10:folder, or --quick"),
+        (["reproduce", "nonsense"], 2, ""),
+        (["reproduce", "vgg9-cifar10", "--quick", "--images", "0"], 2, "--images must be positive. Got 0 instead"),
+        (["reproduce", "resnet20-cifar10", "--data", "sample"], 1, "'resnet20' comes without weights"),
+        (["reproduce", "vgg9-cifar10", "--quick", "--cells", "xyz"], 1, "No cell matches 'xyz'"),
+    ],
+)
+def test_wrong_arguments_are_told_before_the_work(argv, code, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv) == code
+    assert words in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_quick_takes_what_is_bundled_and_keeps_away_from_the_projects_results():
+    asked = Reproduce("resnet20-cifar10", quick=True)
+    recipe = RECIPES["resnet20-cifar10"]
+    assert asked._names(recipe) == ("vgg9", "sample") and asked._scale() == recipe.quick
+    own = Reproduce("resnet20-cifar10", quick=True, weights="w.safetensors", iterations=7)
+    assert own._names(recipe) == ("resnet20", "sample") and own._scale().iterations == 7
+    assert own._command() == "ldrf reproduce resnet20-cifar10 --weights FILE --quick --iterations 7"
+    full = Reproduce("vgg9-cifar10", data="cifar10:/some/where")
+    assert full._command() == "ldrf reproduce vgg9-cifar10 --data cifar10:FOLDER"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+def test_the_whole_quick_run(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    argv = ["reproduce", recipe.name, "--quick", "--images", "32", "--test-images", "64", "--steps", "1"]
+    assert main([*argv, "--iterations", "2", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert not found["left"] and not found["refused"]
+    made = (tmp_path / "runs" / "quick" / "docs" / "results.md").read_text()
+    assert "A quick run with `vgg9`" in made
+    for figure in re.findall(r"\]\((figures/.*?)\)", made):
+        assert (tmp_path / "runs" / "quick" / "docs" / figure).read_text().lstrip().startswith("<?xml")
