@@ -5,7 +5,6 @@ the consumers' weights on them. Q' has a closed form; both are then descended to
 and what did best on held-out images is kept.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from ldrf.calibration import Lockstep, rows_wanted
 from ldrf.config import PruneConfig
+from ldrf.descent import Scaled, descend
 from ldrf.masks import mask_unit
 from ldrf.problem import (
     Problem,
@@ -163,60 +163,28 @@ def fit_readers(
 
 
 def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) -> Solution:
-    """Adam on R' and Q' together, each tensor in units of its own size, the rate falling as a cosine."""
-    unit, walk = problem.unit, problem.walk
-    weight = _Scaled(start.weight)
-    bias = _Scaled(start.bias, size=_size(start.bias) + 1e-6)
-    weights = [_Scaled(r[:-1].float()) for r in start.readers]
-    biases = [_Scaled(r[-1].float(), size=_size(r[-1].float()) + 1e-6) for r in start.readers]
+    """Adam on R' and Q' together; biases move where their layers can add a constant."""
+    unit, calibration = problem.unit, problem.walk.calibration
+    weight, bias = Scaled(start.weight), Scaled(start.bias)
+    weights = [Scaled(r[:-1].float()) for r in start.readers]
+    biases = [Scaled(r[-1].float()) for r in start.readers]
     layers = (unit.producer, *(c.layer for c in unit.consumers))
-    moving = [p.delta for p in (weight, *weights)]
-    moving += [p.delta for p, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
-    optimiser = torch.optim.Adam(moving, lr=config.rate, betas=(0.9, 0.99))
-    generator = torch.Generator().manual_seed(seed)
-    first = walk.calibration.fitting[0]
-    power = goal_power(problem, first) / walk.calibration.chunks[first].rows + 1e-30
-    order: list[int] = []
-    for step in range(config.steps):
-        for group in optimiser.param_groups:
-            group["lr"] = config.rate * _schedule(step / config.steps)
-        if not order:
-            fitting = walk.calibration.fitting
-            order = [fitting[i] for i in torch.randperm(len(fitting), generator=generator)]
-        chunk = order.pop()
+    free = [b for b, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
+    first = calibration.fitting[0]
+    power = goal_power(problem, first) / calibration.chunks[first].rows + 1e-30
+
+    def loss(chunk: int) -> Tensor:
         values = neurons(problem, chunk, weight(), bias())
         outputs = [
             read(consumer, values[source(consumer.layer, problem.trace)], weights[i](), biases[i]())
             for i, consumer in enumerate(unit.consumers)
         ]
-        loss = unit_loss(problem, chunk, outputs) / walk.calibration.chunks[chunk].rows / power
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
+        return unit_loss(problem, chunk, outputs) / calibration.chunks[chunk].rows / power
+
+    descend([weight, *weights, *free], loss, calibration.fitting, config.steps, config.rate, seed)
     with torch.no_grad():
         readers = tuple(torch.cat([w(), b()[None]]).double() for w, b in zip(weights, biases, strict=True))
         return Solution(weight().detach(), bias().detach(), readers)
-
-
-class _Scaled:
-    """A tensor moved in units of its own root mean square, so that one rate suits all."""
-
-    def __init__(self, start: Tensor, size: float | None = None) -> None:
-        self.start = start.clone()
-        self.size = _size(start) + 1e-8 if size is None else size
-        self.delta = torch.zeros_like(start, requires_grad=True)
-
-    def __call__(self) -> Tensor:
-        return self.start + self.size * self.delta
-
-
-def _size(tensor: Tensor) -> float:
-    return float(tensor.square().mean().sqrt())
-
-
-def _schedule(progress: float) -> float:
-    warm = 0.1
-    return progress / warm if progress < warm else 0.5 * (1 + math.cos(math.pi * (progress - warm) / (1 - warm)))
 
 
 def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:

@@ -5,12 +5,12 @@ Q^T y comes out as before: closed form for Q', descent on both, closed form agai
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from ldrf.descent import Scaled, descend
 from ldrf.errors import LdrfError
 from ldrf.masks import Capped, learn_mask
 from ldrf.rows import Moments, least_squares
@@ -208,30 +208,17 @@ def _refitted(rows: _Rows, start: _Candidate, damping: float) -> _Candidate:
 
 
 def _descended(rows: _Rows, start: _Candidate, steps: int, rate: float, seed: int) -> _Candidate:
-    """Adam on W', b' and Q' together, each in units of its own size, the rate falling as a cosine."""
-    moved, leaves = zip(*(_movable(t) for t in (start.weight, start.bias, start.reader)), strict=True)
-    optimiser = torch.optim.Adam(leaves, lr=rate, betas=(0.9, 0.99))
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
-    generator = torch.Generator().manual_seed(seed)
-    order: list[int] = []
-    for _ in range(steps):
-        order = order or torch.randperm(len(rows.fit), generator=generator).tolist()
-        x, target = rows.fit[order.pop()]
-        weight, bias, reader = (value() for value in moved)
+    """Adam on W', b' and Q' together."""
+    moving = [Scaled(t) for t in (start.weight, start.bias, start.reader)]
+
+    def loss(chunk: int) -> Tensor:
+        x, target = rows.fit[chunk]
+        weight, bias, reader = (value() for value in moving)
         gap = _relu_layer(x, weight, bias) @ reader[:-1] + reader[-1] - target
-        loss = gap.square().sum() / target.square().sum().clamp_min(1e-30)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        schedule.step()
-    return _Candidate(*(value().detach() for value in moved))
+        return gap.square().sum() / target.square().sum().clamp_min(1e-30)
 
-
-def _movable(start: Tensor) -> tuple[Callable[[], Tensor], Tensor]:
-    """A tensor as its start plus a leaf in units of its root mean square, so that one rate suits all."""
-    size = float(start.square().mean().sqrt()) + 1e-6
-    delta = torch.zeros_like(start, requires_grad=True)
-    return lambda: start + size * delta, delta
+    descend(moving, loss, range(len(rows.fit)), steps, rate, seed)
+    return _Candidate(*(value().detach() for value in moving))
 
 
 @torch.no_grad()
