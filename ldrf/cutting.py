@@ -50,40 +50,28 @@ def surviving(units: Iterable[Unit], kept: Kept) -> Left:
     return left
 
 
-def narrowed(unit: Unit, units: Iterable[Unit], kept: Kept) -> Unit:
-    """The unit as it stands in a network in which the units of ``kept`` were cut before it.
-
-    If ``kept`` names the unit itself, the outputs of consumers that are partners too are taken as cut along.
-    """
-    units = tuple(units)
-    before = surviving((u for u in units if u.name != unit.name), kept)
-    after = surviving(units, kept)
-    if not after:
+def as_it_stands(unit: Unit, units: Iterable[Unit], kept: Kept) -> Unit:
+    """The unit in a network in which the other units of ``kept`` were cut before it."""
+    left = surviving((u for u in units if u.name != unit.name), kept)
+    if not left:
         return unit
-    cut = lambda key, ids: ids[before[key]] if key in before else ids  # noqa: E731
+    cut = lambda key, ids: ids[left[key]] if key in left else ids  # noqa: E731
     return replace(
         unit,
         rows=cut((unit.producer.weight, unit.producer.row_dim), unit.rows),
         slices=tuple(replace(s, ids=cut((s.tensor, s.dim), s.ids)) for s in unit.slices),
-        consumers=tuple(_narrowed_consumer(c, before, after) for c in unit.consumers),
+        consumers=tuple(_consumer_as_it_stands(c, left) for c in unit.consumers),
     )
 
 
-def _narrowed_consumer(consumer: Consumer, before: Left, after: Left) -> Consumer:
+def _consumer_as_it_stands(consumer: Consumer, left: Left) -> Consumer:
     layer = consumer.layer
-    rows, columns = (layer.weight, layer.row_dim), (layer.weight, 1 - layer.row_dim)
-    channels = consumer.channels[before[columns]] if columns in before else consumer.channels
-    if rows not in after:
+    rows, columns = left.get((layer.weight, layer.row_dim)), left.get((layer.weight, 1 - layer.row_dim))
+    channels = consumer.channels if columns is None else consumer.channels[columns]
+    if rows is None:
         return replace(consumer, channels=channels)
-    now = after[rows][before[rows]] if rows in before else after[rows]
-    outputs = after[rows].nonzero()[0]
-    return replace(
-        consumer,
-        layer=replace(layer, outputs=len(outputs)),
-        channels=channels,
-        outputs=outputs,
-        outputs_now=now.nonzero()[0],
-    )
+    outputs = rows.nonzero()[0]
+    return replace(consumer, layer=replace(layer, outputs=len(outputs)), channels=channels, outputs=outputs)
 
 
 def stated_sizes(units: Iterable[Unit], kept: Kept) -> dict[str, int]:

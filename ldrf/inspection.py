@@ -107,7 +107,8 @@ def _limits(network: Network, config: PruneConfig, total: float) -> Any:
     cost = mac_model(network.trace, network.units, total)
     if config.allocation == "uniform":
         return cost, dict.fromkeys(cost.full, 1)
-    return cost, unit_ranks(network.units, unit_spectra(network.model, network.units), config.energy)
+    spectra = unit_spectra(network.model, network.units)
+    return cost, unit_ranks(network.units, spectra, config.energy)
 
 
 def _span(units: tuple[str, ...], widths: dict[str, int]) -> int:

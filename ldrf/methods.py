@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ldrf.calibration import Lockstep, Survey
 from ldrf.config import Allocation, PruneConfig
-from ldrf.cutting import Kept, narrowed
 from ldrf.energy import labels_of
 from ldrf.errors import LdrfError
 from ldrf.network import Network
@@ -18,24 +17,8 @@ from ldrf.removal import Removal
 from ldrf.selection import select
 from ldrf.units import Unit
 
-
-@dataclass(frozen=True)
-class Turn:
-    """One unit's turn in stage 2: dense and slim network stand at its producer, and ``width`` neurons are to stay."""
-
-    walk: Lockstep
-    unit: Unit  # as in the dense network
-    width: int
-    units: tuple[Unit, ...]
-    before: Kept  # what is left of the units that had their turn
-
-    def standing(self, kept: Tensor) -> Unit:
-        """The unit as it stands among those cut before it, if the ``kept`` neurons are to stay."""
-        return narrowed(self.unit, self.units, {**self.before, self.unit.name: kept})
-
-
-# The neurons of a unit that stay, and their weights.
-Step = Callable[[Turn], Reconstruction]
+# (dense and slim network at the unit's producer, the unit, its width) -> the neurons that stay and their weights
+Step = Callable[[Lockstep, Unit, int], Reconstruction]
 
 
 @dataclass(frozen=True)
@@ -64,11 +47,10 @@ class Method:
 def _begin(findings: Findings, config: PruneConfig) -> Step:
     """Select, then solve R' and Q' (Eqn. 6, Alg. 1 lines 13-18)."""
 
-    def step(turn: Turn) -> Reconstruction:
-        unit, dense = turn.unit, findings.network.dense
+    def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
         seen, order = findings.surveys[unit.name], findings.removals.get(unit.name)
-        kept = select(config.selection, unit, turn.width, dense, seen, order, config.seed)
-        return reconstruct(turn.walk, turn.standing(kept), kept, findings.metrics, config)
+        kept = select(config.selection, unit, width, findings.network.dense, seen, order, config.seed)
+        return reconstruct(walk, unit, kept, findings.metrics, config)
 
     return step
 

@@ -11,10 +11,10 @@ from ldrf.baselines import find_method
 from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters
-from ldrf.cutting import stated_sizes
+from ldrf.cutting import as_it_stands, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent, teller
-from ldrf.methods import Findings, Turn, take_labels
+from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
 from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
@@ -84,10 +84,11 @@ def prune(
             if width == unit.width and not (walk.diverged and rule.repairs_all):
                 continue
             walk.advance(unit.start)
-            solved = step(Turn(walk, unit, width, network.units, kept))
+            unit = as_it_stands(unit, network.units, kept)
+            solved = step(walk, unit, width)
             kept[unit.name] = solved.kept
-            commit_solution(walk, solved)
-            history.append(UnitReport.of(solved, ranks[unit.name]))
+            commit_solution(walk, unit, kept[unit.name], solved.solution)
+            history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
             tell("unit", index=index, count=len(network.units), **asdict(history[-1]))
         if rule.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop

@@ -21,12 +21,9 @@ from ldrf.units import Unit
 TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
 EXAMPLES = 256  # images on which that is done
 
-# Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
-CurvesOf = Literal["outputs", "readers"]
-
 
 def for_target(network: Network, target: Target, config: PruneConfig) -> tuple[Network, dict[str, Tensor]]:
-    """The network, with coupled widths among its units if the target names or needs one, and the units' spectra."""
+    """The network, with coupled widths among its units if the target names one or needs them, and all their spectra."""
     spectra = unit_spectra(network.model, network.units)
     if config.coupled is not None or not network.coupled or not _needs_coupled(network, target, spectra, config):
         return network, spectra
@@ -49,6 +46,10 @@ def _cost(network: Network, target: Target) -> CostModel:
 
 def _floors(cost: CostModel, ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
     return {name: 1 if config.allocation == "uniform" else min(ranks[name], full) for name, full in cost.full.items()}
+
+
+# Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
+CurvesOf = Literal["outputs", "readers"]
 
 
 @dataclass(frozen=True)

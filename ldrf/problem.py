@@ -67,7 +67,7 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
 @contextmanager
 def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
     """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
-    path, own = path_between(walk.trace, unit), tuple(_left_metric(c, metrics[c.goal]) for c in unit.consumers)
+    path, own = path_between(walk.trace, unit), tuple(_left(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
     problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
     collect(problem)
     try:
@@ -79,15 +79,28 @@ def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> I
             del walk.small[key]
 
 
-def _left_metric(consumer: Consumer, metric: Tensor) -> Tensor:
-    """A metric [o] or [z, o] on the outputs that are left."""
-    return metric if consumer.outputs is None else metric[..., torch.as_tensor(consumer.outputs)]
-
-
-def with_kept(problem: Problem, kept: Tensor) -> Problem:
+def narrowed(problem: Problem, kept: Tensor) -> Problem:
     """The same problem with only the ``kept`` neurons."""
     carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
-    return replace(problem, kept=kept, carriers=carriers)
+    consumers = tuple(_cut_outputs(problem.unit, c, kept) for c in problem.unit.consumers)
+    metrics = tuple(_left(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))
+    unit = replace(problem.unit, consumers=consumers)
+    return replace(problem, unit=unit, kept=kept, carriers=carriers, metrics=metrics)
+
+
+def _cut_outputs(unit: Unit, consumer: Consumer, kept: Tensor) -> Consumer:
+    """The consumer; one that makes neurons of the unit itself, as on a residual stream, with fewer outputs."""
+    layer = consumer.layer
+    rows = next((s.ids for s in unit.slices if (s.tensor, s.dim) == (layer.weight, layer.row_dim)), None)
+    if rows is None or len(kept) == unit.width:
+        return consumer
+    left = places(rows, kept).numpy()
+    return replace(consumer, layer=replace(layer, outputs=len(left)), outputs_now=left)
+
+
+def _left(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
+    """The outputs that are left, of a value in which they stand in ``dim``."""
+    return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs))
 
 
 @torch.no_grad()
@@ -100,10 +113,10 @@ def collect(problem: Problem) -> None:
         slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
         for i, consumer in enumerate(unit.consumers):
-            walk.store.put(("unit", chunk, "goal", i), left_outputs(consumer, dense[consumer.goal], consumer.outputs))
+            goal = _left(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
+            walk.store.put(("unit", chunk, "goal", i), goal)
             if consumer.other:
-                other = left_outputs(consumer, slim[consumer.other], consumer.outputs_now)
-                walk.store.put(("unit", chunk, "other", i), other)
+                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
         for name in side:
             if isinstance(slim[name], Tensor):
                 walk.store.put(("unit", chunk, "side", name), slim[name])
@@ -111,28 +124,16 @@ def collect(problem: Problem) -> None:
                 walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
 
 
-def left_outputs(consumer: Consumer, value: Tensor, outputs: np.ndarray | None) -> Tensor:
-    """The channels of a consumer's output that are left."""
-    if outputs is None:
-        return value
-    return value.index_select(value.ndim - 1 if consumer.layer.is_linear else 1, torch.as_tensor(outputs))
-
-
-def slim_reader(problem: Problem, consumer: Consumer) -> tuple[Tensor, Tensor]:
-    """A consumer's matrix [d, o] and constant [o] as they are in the slim network, for the outputs that are left."""
-    weight, constant = problem.walk.slim.affine(consumer.layer.node)
-    if consumer.outputs_now is not None:
-        left = torch.as_tensor(consumer.outputs_now)
-        weight, constant = weight[left], constant[left]
-    return weight.flatten(1).T, constant
+def _stored(problem: Problem, chunk: int, what: str, i: int) -> Tensor:
+    """A consumer's goal, or what its output is added to, for the outputs that are left."""
+    consumer = problem.unit.consumers[i]
+    return _left(problem.walk.store.get(("unit", chunk, what, i)), consumer.layer.channel_dim, consumer.outputs_now)
 
 
 def target(problem: Problem, chunk: int, i: int) -> Tensor:
     """What the consumer should give: its dense output, or what the dense sum lacks in the slim shortcut."""
-    goal = problem.walk.store.get(("unit", chunk, "goal", i))
-    if problem.unit.consumers[i].other is None:
-        return goal
-    return goal - problem.walk.store.get(("unit", chunk, "other", i))
+    goal = _stored(problem, chunk, "goal", i)
+    return goal if problem.unit.consumers[i].other is None else goal - _stored(problem, chunk, "other", i)
 
 
 def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
@@ -143,8 +144,8 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
     """
     total = torch.zeros(())
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
-        goal = problem.walk.store.get(("unit", chunk, "goal", i))
-        value = y if consumer.other is None else y + problem.walk.store.get(("unit", chunk, "other", i))
+        goal = _stored(problem, chunk, "goal", i)
+        value = y if consumer.other is None else y + _stored(problem, chunk, "other", i)
         metric, dim = problem.metrics[i], consumer.layer.channel_dim
         hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
         total = total + (1 - hidden) * measured(value - goal, metric, dim).square().sum()
@@ -173,10 +174,9 @@ def carry(problem: Problem, chunk: int, produced: Tensor) -> Values:
             values[key[3]] = walk.store.get(key)
     for partner in unit.partners:  # what it gives is cut, not computed again
         if partner.result in values:
-            rows = next(s.ids for s in unit.slices if s.tensor == partner.weight and s.dim == partner.row_dim)
-            whole = values[partner.result]
-            dim = whole.ndim - 1 if partner.is_linear else 1
-            values[partner.result] = whole.index_select(dim, places(rows, problem.kept))
+            rows = next(s.ids for s in unit.slices if (s.tensor, s.dim) == (partner.weight, partner.row_dim))
+            left = places(rows, problem.kept)
+            values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
     values[unit.producer.node] = values[unit.producer.result] = produced
     return run(problem.trace, problem.carriers, problem.path, values)
 
@@ -198,7 +198,7 @@ def goal_power(problem: Problem, chunk: int) -> float:
 def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """A consumer's output from its inputs and its matrix [d', o]."""
     layer = consumer.layer
-    return apply_affine(layer, x, matrix.T.reshape(layer.outputs, -1, *layer.kernel), bias)
+    return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
 
 
 def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

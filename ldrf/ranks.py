@@ -68,7 +68,8 @@ class Analysis:
 def weight_spectrum(model: nn.Module, layer: Layer) -> Tensor:
     """Singular values of the layer's flattened weight, the largest first [min(d, n)]."""
     weight = read_tensor(model, layer.weight).detach().cpu().double()
-    return torch.linalg.svdvals(matrix_of(weight.transpose(0, 1) if layer.is_transposed else weight))
+    weight = weight.transpose(0, 1) if layer.is_transposed else weight
+    return torch.linalg.svdvals(matrix_of(weight))
 
 
 def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> Analysis:

@@ -19,14 +19,13 @@ from ldrf.problem import (
     Problem,
     cut_carriers,
     goal_power,
+    narrowed,
     neurons,
     open_problem,
     read,
-    slim_reader,
     source,
     target,
     unit_loss,
-    with_kept,
 )
 from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
 from ldrf.tracing import Layer
@@ -48,7 +47,6 @@ class Solution:
 class Reconstruction:
     """The neurons and the solution kept for a unit, and its held-out errors relative to the variance of the target."""
 
-    unit: Unit  # as it stands among the units cut before it
     kept: Tensor
     solution: Solution
     cut_error: float
@@ -68,16 +66,13 @@ def reconstruct(
         if config.solver == "l1-mask" and len(kept) < unit.width and _has_own_mask(unit):
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
-        return _solve(with_kept(problem, kept), config, config.seed)
+        return _solve(narrowed(problem, kept), config, config.seed)
 
 
 def _has_own_mask(unit: Unit) -> bool:
     """Whether Eqn. 4's mask applies: one layer makes the neurons, and its consumers read nothing else."""
-    return (
-        not unit.partners
-        and unit.width == unit.producer.outputs
-        and all((c.channels >= 0).all() for c in unit.consumers)
-    )
+    alone = not unit.partners and unit.width == unit.producer.outputs
+    return alone and all((c.channels >= 0).all() for c in unit.consumers)
 
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
@@ -98,17 +93,23 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
         found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
         errors["descent, closed form"] = held_out_error(problem, found["descent, closed form"])
     best = min(errors, key=errors.__getitem__)
-    return Reconstruction(problem.unit, problem.kept, found[best], errors["cut"], errors[best], best, errors)
+    return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
 
 
 def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
-    weight, bias = problem.walk.slim.affine(problem.unit.producer.node)
+    weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
+    bias = bias if bias is not None else weight.new_zeros(len(weight))
+    producer = weight[problem.rows], bias[problem.rows]
     readers = []
     for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
-        matrix, constant = slim_reader(problem, consumer)
-        readers.append(torch.cat([matrix[columns], constant[None]]).double())
-    return Solution(weight[problem.rows], bias[problem.rows], tuple(readers))
+        weight, bias = problem.walk.slim.layers[consumer.layer.node]
+        constant = bias if bias is not None else weight.new_zeros(len(weight))
+        if consumer.outputs_now is not None:
+            left = torch.as_tensor(consumer.outputs_now)
+            weight, constant = weight[left], constant[left]
+        readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
+    return Solution(*producer, tuple(readers))
 
 
 @torch.no_grad()
@@ -186,14 +187,13 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
         return Solution(weight().detach(), bias().detach(), readers)
 
 
-def commit_solution(walk: Lockstep, solved: Reconstruction) -> None:
+def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
     """Write a unit's solution into the slim weights: W'_l for the producer, Q'_l for its consumers."""
-    unit, solution = solved.unit, solved.solution
-    slim = cut_carriers(walk.trace, unit, walk.slim, solved.kept)
+    slim = cut_carriers(walk.trace, unit, walk.slim, kept)
     changed = {unit.producer.node: (solution.weight, solution.bias)}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
-        weight = reader[:-1].T.float().reshape(layer.outputs, -1, *layer.kernel)
+        weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)
         changed[layer.node] = (weight.contiguous(), reader[-1].float())
     walk.commit(slim.with_layers(changed))
 
@@ -217,7 +217,8 @@ def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[
 
 
 def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
-    weight, constant = walk.slim.affine(layer.node)
+    weight, bias = walk.slim.layers[layer.node]
+    constant = bias if bias is not None else weight.new_zeros(len(weight))
     start = torch.cat([weight.flatten(1).T, constant[None]]).double()
     fit, judge = (Moments.empty(len(start) - 1, layer.outputs) for _ in range(2))
     end = walk.trace.index(layer.result)

@@ -13,7 +13,7 @@ from ldrf.inputs import Inputs
 from ldrf.planning import CurvesOf
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
-from ldrf.units import Skipped
+from ldrf.units import Skipped, Unit
 
 Measure = Literal["accuracy", "agreement", "fidelity"]
 
@@ -35,8 +35,7 @@ class UnitReport:
         return self.rank, self.full
 
     @classmethod
-    def of(cls, solved: Reconstruction, rank: int) -> "UnitReport":
-        unit, width = solved.unit, len(solved.kept)
+    def of(cls, unit: Unit, width: int, rank: int, solved: Reconstruction) -> "UnitReport":
         return cls(unit.name, unit.width, width, rank, solved.cut_error, solved.error, solved.way)
 
 

@@ -21,8 +21,8 @@ class Consumer:
     other: str | None  # the value its output is added to, where it closes a residual branch
     sum: str | None  # and the node of that sum
     activation: str | None  # the activation that alone reads the result
-    outputs: np.ndarray | None = None  # dense outputs that are left, where other cuts took some
-    outputs_now: np.ndarray | None = None  # and which those are among the outputs of the slim layer as it stands
+    outputs: np.ndarray | None = None  # dense outputs that are left, where earlier cuts took some
+    outputs_now: np.ndarray | None = None  # and which of those the cut at hand leaves, where it takes more
 
     @property
     def goal(self) -> str:

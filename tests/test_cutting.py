@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 import ldrf
 from ldrf.calibration import input_values
-from ldrf.cutting import cut_weights, narrowed, stated_sizes, surviving
+from ldrf.cutting import as_it_stands, cut_weights, stated_sizes, surviving
 from ldrf.inputs import read_inputs
 from ldrf.network import read_network
 from ldrf.surgery import cut_plainly
@@ -44,10 +44,10 @@ def test_units_that_share_a_reader_each_take_their_own_columns(network):
     assert left["fc.weight", 1].nonzero()[0].tolist() == [0, 1, 2, 3, 7, 8, 10, 11, 12, 13]
     assert left["norm2.weight", 0].nonzero()[0].tolist() == [0, 1, 2, 3, 7, 8]
     conv2 = next(u for u in net.units if u.name == "conv2")
-    now = narrowed(conv2, net.units, kept)
+    now = as_it_stands(conv2, net.units, kept)
     (consumer,) = now.consumers
     assert consumer.channels.tolist() == [-1] * 6 + [0, 1, 2, 3]
-    assert narrowed(conv2, net.units, {}) is conv2
+    assert as_it_stands(conv2, net.units, {}) is conv2
 
 
 class Plain(nn.Module):

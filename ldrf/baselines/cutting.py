@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ldrf.calibration import Lockstep
 from ldrf.config import PruneConfig, Selection
-from ldrf.methods import Findings, Method, Step, Turn
-from ldrf.problem import Problem, open_problem, with_kept
+from ldrf.methods import Findings, Method, Step
+from ldrf.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction import Reconstruction, Solution, cut_solution, held_out_error
 from ldrf.selection import neuron_scores
+from ldrf.units import Unit
 
 # One score per neuron [n] for each unit by name; the largest stay.
 Score = Callable[[Findings, PruneConfig], dict[str, Tensor]]
@@ -20,10 +22,10 @@ def cutting_method(name: str, score: Score, labelled: bool = False) -> Method:
     def begin(findings: Findings, config: PruneConfig) -> Step:
         scores = score(findings, config)
 
-        def step(turn: Turn) -> Reconstruction:
-            kept = scores[turn.unit.name].argsort(descending=True, stable=True)[: turn.width].sort().values
-            with open_problem(turn.walk, turn.standing(kept), findings.metrics) as problem:
-                slim = with_kept(problem, kept)
+        def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
+            kept = scores[unit.name].argsort(descending=True, stable=True)[:width].sort().values
+            with open_problem(walk, unit, findings.metrics) as problem:
+                slim = narrowed(problem, kept)
                 return judged(slim, cut_solution(slim), "cut")
 
         return step
@@ -49,4 +51,4 @@ def judged(problem: Problem, solution: Solution, way: str) -> Reconstruction:
     errors = {"cut": held_out_error(problem, cut_solution(problem))}
     if way != "cut":
         errors[way] = held_out_error(problem, solution)
-    return Reconstruction(problem.unit, problem.kept, solution, errors["cut"], errors[way], way, errors)
+    return Reconstruction(problem.kept, solution, errors["cut"], errors[way], way, errors)

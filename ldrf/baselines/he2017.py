@@ -8,24 +8,37 @@ the dense one; behind a residual branch the target is the dense sum minus the sl
 import torch
 from torch import Tensor
 
-from ldrf.baselines.contributions import Contributions
+from ldrf.baselines.contributions import contributions, total
+from ldrf.baselines.cutting import judged
 from ldrf.baselines.lasso import lasso_support
-from ldrf.baselines.repairing import repairing_method
+from ldrf.calibration import Lockstep
 from ldrf.config import PruneConfig
-from ldrf.problem import Problem
-from ldrf.reconstruction import Solution, cut_solution, fit_readers, sampled_moments
+from ldrf.methods import Findings, Method, Step
+from ldrf.problem import Problem, narrowed, open_problem
+from ldrf.reconstruction import Reconstruction, Solution, cut_solution, fit_readers, sampled_moments
+from ldrf.units import Unit
 
 
-def choose(found: Contributions, width: int) -> Tensor:
+def choose(problem: Problem, width: int, seed: int) -> Tensor:
     """The neurons left in min ||T - sum_i beta_i X_i W_i||^2 + lambda ||beta||_1, over all consumers."""
+    found = total(contributions(problem, seed, centred=True))
     return torch.from_numpy(lasso_support(found.gram.numpy(), found.cross.numpy(), width))
 
 
-def repair(problem: Problem, found: list[Contributions], config: PruneConfig) -> Solution:
+def repair(problem: Problem, config: PruneConfig) -> Solution:
     """The consumers' weights by least squares; the producer is only cut."""
     cut = cut_solution(problem)
     fit, judge = sampled_moments(problem, cut.weight, cut.bias, config.seed)
     return Solution(cut.weight, cut.bias, fit_readers(problem.unit, fit, judge, cut.readers, config.damping))
 
 
-HE2017 = repairing_method("he2017", choose, repair, "least squares", centred=True)
+def begin(findings: Findings, config: PruneConfig) -> Step:
+    def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
+        with open_problem(walk, unit, findings.metrics) as problem:
+            slim = narrowed(problem, choose(problem, width, config.seed))
+            return judged(slim, repair(slim, config), "least squares")
+
+    return step
+
+
+HE2017 = Method("he2017", begin)

@@ -9,12 +9,15 @@ import math
 import torch
 from torch import Tensor
 
-from ldrf.baselines.contributions import Contributions
-from ldrf.baselines.repairing import repairing_method
+from ldrf.baselines.contributions import Contributions, contributions, total
+from ldrf.baselines.cutting import judged
+from ldrf.calibration import Lockstep
 from ldrf.config import PruneConfig
-from ldrf.problem import Problem
-from ldrf.reconstruction import Solution, cut_solution
+from ldrf.methods import Findings, Method, Step
+from ldrf.problem import Problem, narrowed, open_problem
+from ldrf.reconstruction import Reconstruction, Solution, cut_solution
 from ldrf.rows import damped_factor
+from ldrf.units import Unit
 
 
 def remove_greedily(gram: Tensor, width: int) -> Tensor:
@@ -37,20 +40,27 @@ def scales(found: Contributions, kept: Tensor, damping: float) -> Tensor:
     return 1 + torch.cholesky_solve(missing, damped_factor(gram, damping))[:, 0]
 
 
-def repair(problem: Problem, found: list[Contributions], config: PruneConfig) -> Solution:
+def repair(problem: Problem, found: list[Contributions], damping: float) -> Solution:
     """The consumers' weights on each kept neuron, scaled by its w-hat; biases and the producer are as before."""
     cut = cut_solution(problem)
     readers = []
     for consumer, reader, columns, own in zip(problem.unit.consumers, cut.readers, problem.columns, found, strict=True):
         owner = torch.as_tensor(consumer.channels)[columns // math.prod(consumer.layer.kernel)]
-        factors = torch.ones(problem.unit.width + 1, dtype=torch.float64)  # the last is for inputs of no neuron, -1
-        factors[problem.kept] = scales(own, problem.kept, config.damping)
-        readers.append(torch.cat([reader[:-1] * factors[owner, None], reader[-1:]]))
+        factors = scales(own, problem.kept, damping)[torch.searchsorted(problem.kept, owner)]
+        factors = torch.where(owner < 0, torch.ones_like(factors), factors)  # columns of other units stay as they are
+        readers.append(torch.cat([reader[:-1] * factors[:, None], reader[-1:]]))
     return Solution(cut.weight, cut.bias, tuple(readers))
 
 
-def choose(found: Contributions, width: int) -> Tensor:
-    return remove_greedily(found.gram, width)
+def begin(findings: Findings, config: PruneConfig) -> Step:
+    def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
+        with open_problem(walk, unit, findings.metrics) as problem:
+            found = contributions(problem, config.seed, centred=False)
+            kept = remove_greedily(total(found).gram, width)
+            slim = narrowed(problem, kept)
+            return judged(slim, repair(slim, found, config.damping), "channel scales")
+
+    return step
 
 
-THINET = repairing_method("thinet", choose, repair, "channel scales")
+THINET = Method("thinet", begin)
