@@ -91,8 +91,7 @@ def survey(
                 moments.add(rows, rows.new_zeros(len(rows), 0))
                 for unit, c in readers:
                     found[unit.name].moments[c] = moments
-                    if c == 0:
-                        _note_neurons(found[unit.name], unit, rows, len(x) / calibration.examples)
+                    _note_neurons(found[unit.name], unit, c, rows, len(x) / calibration.examples)
             for name in last.get(position, ()):
                 values.pop(name, None)
     _warn_of_few_rows(units, found, calibration.examples)
@@ -150,10 +149,11 @@ def _reader_rows(layer: Layer, x: Tensor, calibration: Calibration, generator: t
     return input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
 
 
-def _note_neurons(entry: Survey, unit: Unit, rows: Tensor, share: float) -> None:
-    """Add what the first consumer's input rows say of each neuron."""
-    channels = torch.as_tensor(unit.consumers[0].channels)
-    own = (channels >= 0).nonzero().flatten()
+def _note_neurons(entry: Survey, unit: Unit, index: int, rows: Tensor, share: float) -> None:
+    """Add what a consumer's input rows say of each neuron that it is the first to read."""
+    channels = torch.as_tensor(unit.consumers[index].channels)
+    seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
+    own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
     per_neuron, owner = rows.view(len(rows), len(channels), -1)[:, own], channels[own]
     repeats = torch.bincount(owner, minlength=unit.width)[owner]
     entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)

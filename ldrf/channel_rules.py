@@ -76,7 +76,7 @@ def _reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
     args: Any = node.args
     rank = args[0].meta["val"].ndim
-    dims = args[1] if len(args) > 1 else node.kwargs.get("dim")
+    dims: Any = args[1] if len(args) > 1 else node.kwargs.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     if not isinstance(dims, list | tuple) or not dims:
         return unknown(flow, node, arriving)

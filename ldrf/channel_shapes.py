@@ -216,7 +216,8 @@ def elsewhere(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A roll, flip or running sum along other dimensions."""
     given = first(arriving)
     rank = node.meta["val"].ndim
-    dims: Any = node.args[2] if operation(node) == "aten.roll" and len(node.args) > 2 else node.args[-1]
+    args: Any = node.args
+    dims = args[2] if operation(node) == "aten.roll" and len(args) > 2 else args[-1]
     dims = dims if isinstance(dims, list | tuple) else [dims]
     return unknown(flow, node, arriving) if given.dim in {int(d) % rank for d in dims} else given
 

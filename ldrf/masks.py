@@ -181,8 +181,7 @@ def mask_unit(
     unit, walk, n = problem.unit, problem.walk, problem.unit.width
     if width >= n:
         return torch.arange(n)
-    weight, bias = walk.slim.layers[unit.producer.node]
-    bias = bias if bias is not None else weight.new_zeros(n)
+    weight, bias = walk.slim.affine(unit.producer.node)
     rows = Capped(torch.cat([weight.flatten(1), bias[:, None]], 1))
     matrices = [walk.slim.layers[c.layer.node][0].flatten(1).T for c in unit.consumers]
 

@@ -98,13 +98,11 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
 
 def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
-    weight, bias = problem.walk.slim.layers[problem.unit.producer.node]
-    bias = bias if bias is not None else weight.new_zeros(len(weight))
+    weight, bias = problem.walk.slim.affine(problem.unit.producer.node)
     producer = weight[problem.rows], bias[problem.rows]
     readers = []
     for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
-        weight, bias = problem.walk.slim.layers[consumer.layer.node]
-        constant = bias if bias is not None else weight.new_zeros(len(weight))
+        weight, constant = problem.walk.slim.affine(consumer.layer.node)
         if consumer.outputs_now is not None:
             left = torch.as_tensor(consumer.outputs_now)
             weight, constant = weight[left], constant[left]
@@ -217,8 +215,7 @@ def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[
 
 
 def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
-    weight, bias = walk.slim.layers[layer.node]
-    constant = bias if bias is not None else weight.new_zeros(len(weight))
+    weight, constant = walk.slim.affine(layer.node)
     start = torch.cat([weight.flatten(1).T, constant[None]]).double()
     fit, judge = (Moments.empty(len(start) - 1, layer.outputs) for _ in range(2))
     end = walk.trace.index(layer.result)

@@ -2,6 +2,7 @@
 
 import zlib
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,12 +36,11 @@ def neuron_scores(criterion: Selection, unit: Unit, dense: Weights, survey: Surv
         return -survey.zeros
     if criterion == "activation":
         return survey.activity
-    return per_neuron(
-        unit, dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)
-    )  # Li 2017: l1 norm of the filter
+    norms = dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
+    return neuron_sums(norms, unit.rows, unit.width)
 
 
-def per_neuron(unit: Unit, values: Tensor) -> Tensor:
-    """Sums [..., n] of what belongs to each neuron, from one value per output of the producer [..., outputs]."""
-    found = values.new_zeros(*values.shape[:-1], unit.width)
-    return found.index_add(-1, torch.as_tensor(unit.rows), values)
+def neuron_sums(values: Tensor, ids: np.ndarray, width: int) -> Tensor:
+    """Values of places [..., p] summed into the neurons behind them [..., n]; a place of no neuron has -1."""
+    own = torch.as_tensor((ids >= 0).nonzero()[0])
+    return values.new_zeros(*values.shape[:-1], width).index_add(-1, torch.as_tensor(ids)[own], values[..., own])

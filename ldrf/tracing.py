@@ -108,6 +108,11 @@ class Weights:
     layers: dict[str, tuple[Tensor, Tensor | None]]
     tensors: dict[str, Tensor]
 
+    def affine(self, node: str) -> tuple[Tensor, Tensor]:
+        """A layer's weight [n, ...] and constant [n], zeros where it has no bias."""
+        weight, bias = self.layers[node]
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
     def with_layers(self, changed: Mapping[str, tuple[Tensor, Tensor | None]]) -> "Weights":
         return replace(self, layers={**self.layers, **changed})
 
@@ -377,7 +382,8 @@ def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values
     options = [args.get("stride", 1), args.get("padding", 0)]
     if operation(node) in TRANSPOSED:
         back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[weight.ndim - 2]
-        return back(x, turned(weight), bias, *options, args.get("output_padding", 0), 1, args.get("dilation", 1))
+        options += [args.get("output_padding", 0), 1, args.get("dilation", 1)]
+        return back(x, turned(weight), bias, *options)
     convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
     return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
 

@@ -9,16 +9,33 @@ from typing import Any, get_args
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import Branches, Carriers, Chain, Mlp, Residual, TwoInputs, images, make
+from networks import (
+    CASES,
+    Bottleneck,
+    Branches,
+    Carriers,
+    Case,
+    Chain,
+    Gated,
+    Grouped,
+    Mlp,
+    Residual,
+    TwoInputs,
+    UNet,
+    images,
+    make,
+)
 from torch import nn
 
 import ldrf
 from ldrf.baselines import METHODS, MethodName, find_method
+from ldrf.baselines.li2017 import filter_norms
 from ldrf.baselines.liu2017 import norm_scales
 from ldrf.baselines.molchanov2017 import score, taylor_terms
 from ldrf.calibration import Lockstep, survey
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
+from ldrf.network import read_network
 from ldrf.progress import progress
 from ldrf.store import ActivationStore
 
@@ -32,7 +49,7 @@ KNOWN: dict[int, Any] = {}
 def _findings(key: int) -> Findings:
     net = KNOWN[key]
     surveys = survey(net.trace, net.dense, net.units, net.calibration, 0, progress)
-    labels = torch.arange(net.calibration.examples) % 5
+    labels = torch.arange(net.calibration.examples) % 3
     return Findings(net, surveys, {}, unit_metrics(net, surveys, ldrf.PruneConfig()), labels)
 
 
@@ -43,7 +60,7 @@ def findings(net) -> Findings:
 
 
 def halves(net) -> dict[str, int]:
-    return {u.name: u.width // 2 for u in net.units}
+    return {u.name: max(1, u.width // 2) for u in net.units}
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:
@@ -59,17 +76,89 @@ def kept_filters(result, net, unit: str) -> list[int]:
     return likeness.argmax(1).tolist()
 
 
+def assert_identity_at_full_width(net, name: str) -> None:
+    step = find_method(name).begin(findings(net), CONFIG)
+    with ActivationStore(CONFIG.memory) as store:
+        walk = Lockstep(net.trace, net.dense, net.calibration, store)
+        for unit in net.units:
+            walk.advance(unit.start)
+            solved = step(walk, unit, unit.width)
+            assert solved.kept.tolist() == list(range(unit.width))
+            assert solved.error < 1e-6 and solved.cut_error < 1e-9
+
+
 @pytest.mark.parametrize("name", RIVALS)
 @pytest.mark.parametrize("kind", [Chain, Residual])
 def test_a_unit_kept_whole_has_no_error(network, name, kind):
-    net = network(kind)
-    step, unit = find_method(name).begin(findings(net), CONFIG), net.units[0]
-    with ActivationStore(CONFIG.memory) as store:
-        walk = Lockstep(net.trace, net.dense, net.calibration, store)
-        walk.advance(unit.start)
-        solved = step(walk, unit, unit.width)
-    assert solved.kept.tolist() == list(range(unit.width))
-    assert solved.error < 1e-6 and solved.cut_error < 1e-9
+    assert_identity_at_full_width(network(kind), name)
+
+
+@pytest.mark.parametrize("name", ["he2017", "thinet", "li2017"])
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_any_network_has_no_error_at_full_width_and_is_cut_to_half(network, prune_known, case: Case, name):
+    net = network(case.kind)
+    assert_identity_at_full_width(net, name)
+    result = prune_known(case.kind, widths=halves(net), method=name)
+    assert result.widths == halves(net)
+    assert all(torch.isfinite(p).all() for p in result.model.parameters())
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_every_neuron_of_any_network_has_a_score(network, case: Case):
+    net, labelled = network(case.kind), case.kind not in (UNet, Branches, TwoInputs)
+    for name in [n for n in RIVALS if n not in ("he2017", "thinet") and (labelled or not METHODS[n].labelled)]:
+        step = find_method(name).begin(findings(net), CONFIG)
+        with ActivationStore(CONFIG.memory) as store:
+            walk = Lockstep(net.trace, net.dense, net.calibration, store)
+            walk.advance(net.units[-1].start)
+            solved = step(walk, net.units[-1], 1)
+        assert len(solved.kept) == 1 and 0 <= int(solved.kept) < net.units[-1].width and solved.error < torch.inf
+
+
+@pytest.mark.parametrize("name", ["he2017", "thinet", "liu2017"])
+def test_residual_streams_are_cut_and_repaired(name):
+    config = ldrf.PruneConfig(coupled=True)
+    net = read_network(make(Bottleneck), [images(32)], (), config)
+    unit = next(u for u in net.units if u.coupled)
+    assert_identity_at_full_width(net, name)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ldrf.pipeline.read_network", lambda *_: net)
+        result = ldrf.prune(net.model, [], widths=halves(net), config=config, method=name)
+    assert result.model.fc.in_features == unit.width // 2
+    told = next(h for h in result.history if h.name == unit.name)
+    assert told.error < told.cut_error if name != "liu2017" else told.error == told.cut_error
+
+
+def test_a_neuron_of_several_outputs_has_the_sum_of_their_scores(network):
+    net = network(Grouped)
+    unit = next(u for u in net.units if u.name == "conv2")
+    assert unit.width < unit.producer.outputs
+    one = torch.zeros(unit.width, len(unit.rows))
+    one[torch.as_tensor(unit.rows), torch.arange(len(unit.rows))] = 1
+    norms, scales = net.model.conv2.weight.detach().abs().sum((1, 2, 3)), net.model.bn2.weight.detach().abs()
+    torch.testing.assert_close(filter_norms(net, unit), one @ norms)
+    torch.testing.assert_close(norm_scales(net, unit), one @ scales)
+
+
+def test_filter_norms_of_a_transposed_convolution_are_those_of_its_outputs(network):
+    net = network(UNet)
+    unit = next(u for u in net.units if u.name == "up1")
+    torch.testing.assert_close(filter_norms(net, unit), net.model.up1.weight.detach().abs().sum((0, 2, 3)))
+
+
+def test_taylor_terms_of_halves_that_gate_each_other_add_up(network):
+    """Removing a neuron removes its value and its gate: both first-order terms count."""
+    net = network(Gated)
+    unit, chunk = next(u for u in net.units if u.name == "both"), net.calibration.chunks[0]
+    labels = torch.arange(chunk.rows) % 5
+    said = {}
+    hook = net.model.both.register_forward_hook(lambda _, __, out: said.update(out=out))
+    loss = F.cross_entropy(net.model(*chunk.args), labels, reduction="sum")
+    hook.remove()
+    (slope,) = torch.autograd.grad(loss, said["out"])
+    terms = (said["out"] * slope).mean(1).detach()
+    expected = (terms[:, :10] + terms[:, 10:]).abs()
+    torch.testing.assert_close(taylor_terms(net, chunk, labels)[unit.name], expected, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", UNLABELLED)
@@ -164,7 +253,8 @@ def test_an_unknown_method_is_told_before_the_work():
 
 def test_taylor_terms_are_those_of_autograd_on_the_model(network):
     net = network(Chain)
-    model, chunk, labels = net.model, net.calibration.chunks[0], torch.arange(net.calibration.chunks[0].rows) % 5
+    model, chunk = net.model, net.calibration.chunks[0]
+    labels = findings(net).labels[: chunk.rows]
     first = F.relu(model.bn1(model.conv1(chunk.args[0])))
     second = F.relu(model.bn2(model.conv2(F.max_pool2d(first, 2))))
     loss = F.cross_entropy(model.fc(second.mean((2, 3))), labels, reduction="sum")

@@ -49,6 +49,18 @@ def test_inner_products_are_those_of_the_contributions(neurons, size, outputs, s
     torch.testing.assert_close(centred.cross, torch.einsum("iro,ro->i", z, goal) / 60, rtol=1e-4, atol=1e-3)
 
 
+def test_other_units_columns_come_off_the_target_and_missing_ones_add_nothing():
+    x, weight, bias, target, groups = data(5, 2, 3, 3)
+    moments, own, fixed = moments_of(x, target), groups[:4].clone(), groups[4]
+    own[2, 1] = -1  # this neuron is behind a single column, and another column is nobody's
+    z = torch.stack([x[:, g[g >= 0]].double() @ weight[g[g >= 0]].double() for g in own])
+    rest = torch.cat([fixed, groups[2, 1:]])
+    goal = target.double() - bias.double() - x[:, rest].double() @ weight[rest].double()
+    found = from_moments(moments, weight, bias, own)
+    torch.testing.assert_close(found.gram, torch.einsum("iro,jro->ij", z, z) / 60, rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(found.cross, torch.einsum("iro,ro->i", z, goal) / 60, rtol=1e-4, atol=1e-3)
+
+
 def test_consumers_add_up():
     parts = [Contributions(torch.eye(2) * i, torch.ones(2) * i) for i in (1, 2)]
     assert torch.equal(total(parts).gram, 3 * torch.eye(2)) and torch.equal(total(parts).cross, 3 * torch.ones(2))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import Chain, Residual
+from networks import Chain, Dense, Inverted, Residual, UNet, images, make
 
 import ldrf
 from ldrf import metric
@@ -32,7 +32,7 @@ def outputs_of(net, consumer) -> torch.Tensor:
         chunk = net.calibration.chunks[index]
         values = run(net.trace, net.dense, net.trace.nodes, dict(zip(net.trace.inputs, chunk.args, strict=False)))
         node = next(n for n in net.trace.nodes if n.name == consumer.layer.node)
-        weight, bias = net.dense.layers[consumer.layer.node]
+        weight, bias = net.dense.affine(consumer.layer.node)
         x = input_rows(consumer.layer, values[node.args[0].name], None).double()
         rows.append(x @ weight.flatten(1).T.double() + bias.double())
     return torch.cat(rows)
@@ -48,14 +48,26 @@ def test_a_difference_is_weighed_along_its_channels(dim):
 
 
 @pytest.mark.parametrize("with_data", [False, True])
-def test_an_embedding_has_variance_one(surveyed, with_data):
-    net, surveys = surveyed
-    unit = net.units[0]
-    consumer, moments = unit.consumers[0], surveys[unit.name].moments[0]
-    found = embedding_metric(net, consumer, moments, with_data)
-    assert 1 <= len(found) <= consumer.layer.outputs
-    embedding = outputs_of(net, consumer) @ found.T.double()
-    torch.testing.assert_close(embedding.var(0, correction=0), torch.ones(len(found)).double(), rtol=1e-3, atol=1e-3)
+@pytest.mark.parametrize("kind", [Chain, Dense, UNet])
+def test_an_embedding_has_variance_one(network, kind, with_data):
+    """Also where the consumer reads other units too, and where it is a transposed convolution."""
+    net = network(kind)
+    surveys = survey(net.trace, net.dense, net.units, net.calibration, 0, progress)
+    for consumer, moments in ((c, surveys[u.name].moments[i]) for u in net.units for i, c in enumerate(u.consumers)):
+        found = embedding_metric(net, consumer, moments, with_data)
+        assert 1 <= len(found) <= consumer.layer.outputs == found.shape[1]
+        variance = (outputs_of(net, consumer) @ found.T.double()).var(0, correction=0)
+        torch.testing.assert_close(variance, torch.ones(len(found)).double(), rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gradient", "embedding"])
+def test_a_metric_follows_the_outputs_that_are_left(kind):
+    """The stream is cut first, so the branch that closes on it has fewer outputs than the metric was made for."""
+    config = ldrf.PruneConfig(coupled=True, solver="closed-form", metric=kind)
+    result = ldrf.prune(make(Inverted), [images(32)], widths={"stem": 3, "expand": 9}, config=config)
+    assert result.model.project.out_channels == 3
+    assert [h.name for h in result.history] == ["stem", "expand"]
+    assert result.history[1].error < result.history[1].cut_error
 
 
 def test_the_data_aware_embedding_is_uncorrelated(surveyed, monkeypatch):

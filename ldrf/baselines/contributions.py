@@ -8,6 +8,7 @@ Z itself, rows * o numbers a neuron, is never made, and all sampled rows count.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.problem import Problem
@@ -27,34 +28,38 @@ class Contributions:
 def contributions(problem: Problem, seed: int, centred: bool) -> list[Contributions]:
     """Contributions to each consumer in the slim network, T being what the consumer should give (dense).
 
-    ``problem`` has all neurons. T comes without the consumer's bias; ``centred`` leaves out means as well, where the
-    consumer can add a constant and a later fit will find it.
+    ``problem`` has all neurons. T comes without the consumer's bias and what it reads of other units; ``centred``
+    leaves out means as well, where the consumer can add a constant and a later fit will find it.
     """
-    layers, unit = problem.walk.slim.layers, problem.unit
-    weight, bias = layers[unit.producer.node]
-    moments, _ = sampled_moments(problem, weight, weight.new_zeros(len(weight)) if bias is None else bias, seed)
+    slim, unit = problem.walk.slim, problem.unit
+    moments, _ = sampled_moments(problem, *slim.affine(unit.producer.node), seed)
     found = []
     for consumer, sums in zip(unit.consumers, moments, strict=True):
-        weight, bias = layers[consumer.layer.node]
-        constant = None if centred and consumer.layer.has_bias else torch.zeros(len(weight)) if bias is None else bias
+        weight, bias = slim.affine(consumer.layer.node)
+        constant = None if centred and consumer.layer.has_bias else bias
         found.append(from_moments(sums, weight.flatten(1).T, constant, neuron_columns(consumer, unit.width)))
     return found
 
 
 def from_moments(moments: Moments, weight: Tensor, constant: Tensor | None, groups: Tensor) -> Contributions:
-    """From sums over rows, W [d, o], the bias [o] (None: means left out) and the columns of each neuron [n, g]."""
+    """From sums over rows, W [d, o], the bias [o] (None: means left out) and the columns of each neuron [n, g].
+
+    Columns of no neuron are taken off the target; -1 in ``groups`` stands for a column that is not there.
+    """
     n, g = groups.shape
     d, flat, weight = len(weight), groups.reshape(-1), weight.double()
-    present = (flat >= 0).double()  # a neuron may have fewer columns than others
     gram, cross, sums = moments.gram[:d, :d], moments.cross[:d], moments.gram[:d, d]
     if constant is None:
         gram = gram - torch.outer(sums, sums) / moments.rows
         cross = cross - torch.outer(sums, moments.cross[d]) / moments.rows
     else:
         cross = cross - torch.outer(sums, constant.double())
-    products = (gram * (weight @ weight.T))[flat][:, flat] * torch.outer(present, present)
-    blocks, terms = products.view(n, g, n, g).sum((1, 3)), (weight * cross).sum(1)[flat] * present
-    return Contributions(blocks / moments.rows, terms.view(n, g).sum(1) / moments.rows)
+    others = torch.ones(d + 1, dtype=torch.bool).index_fill(0, flat % (d + 1), False)[:d]
+    cross = cross - gram[:, others] @ weight[others]
+    products = F.pad(gram * (weight @ weight.T), (0, 1, 0, 1))  # -1 points at the zeros behind
+    along = F.pad((weight * cross).sum(1), (0, 1))
+    blocks = products[flat][:, flat].view(n, g, n, g).sum((1, 3))
+    return Contributions(blocks / moments.rows, along[flat].view(n, g).sum(1) / moments.rows)
 
 
 def total(found: list[Contributions]) -> Contributions:

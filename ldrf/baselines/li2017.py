@@ -6,16 +6,16 @@ from ldrf.baselines.cutting import cutting_method
 from ldrf.config import PruneConfig
 from ldrf.methods import Findings
 from ldrf.network import Network
-from ldrf.selection import per_neuron
+from ldrf.selection import neuron_sums
 from ldrf.tracing import read_tensor
 from ldrf.units import Unit
 
 
 def filter_norms(network: Network, unit: Unit) -> Tensor:
-    """The l1 norm of each filter [n], as it is stored: a BatchNorm behind it does not count."""
+    """The l1 norm of each neuron's filters [n], as they are stored: a BatchNorm behind them does not count."""
     weight = read_tensor(network.model, unit.producer.weight).detach().float().cpu()
-    weight = weight.transpose(0, 1) if unit.producer.is_transposed else weight
-    return per_neuron(unit, weight.flatten(1).abs().sum(1))
+    norms = weight.movedim(unit.producer.row_dim, 0).flatten(1).abs().sum(1)
+    return neuron_sums(norms, unit.rows, unit.width)
 
 
 def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:

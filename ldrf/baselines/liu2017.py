@@ -4,28 +4,28 @@ Slimming, ICCV 2017: the scale |gamma| of a neuron's BatchNorm, here of a networ
 A unit without a BatchNorm of learned scales is ranked by its filters' l1 norms instead.
 """
 
+import numpy as np
 from torch import Tensor, nn
 
 from ldrf.baselines.cutting import cutting_method
 from ldrf.baselines.li2017 import filter_norms
 from ldrf.config import PruneConfig
+from ldrf.cutting import pieces
 from ldrf.methods import Findings
 from ldrf.network import Network
+from ldrf.selection import neuron_sums
 from ldrf.tracing import read_tensor
 from ldrf.units import Unit
 
 
 def norm_scales(network: Network, unit: Unit) -> Tensor | None:
-    """|gamma| of the first BatchNorm that the unit's neurons pass through [n], if it has one."""
-    norm = unit.producer.norm
-    names = [norm.weight] if norm is not None and norm.weight else []
-    names += [p.tensor for p in unit.slices if p.tensor.endswith(".weight") and list(p.ids) == list(range(unit.width))]
-    for name in names:
-        owner = network.model.get_submodule(name.removesuffix(".weight"))
-        if isinstance(owner, nn.modules.batchnorm._BatchNorm):
-            found = read_tensor(network.model, name).detach().float().cpu().abs()
-            if len(found) == unit.width:
-                return found
+    """|gamma| of the first BatchNorm that all of the unit's neurons pass through [n], if it has one."""
+    for piece in pieces(unit):
+        path, _, leaf = piece.tensor.rpartition(".")
+        normed = isinstance(network.model.get_submodule(path), nn.modules.batchnorm._BatchNorm)
+        if normed and leaf == "weight" and np.isin(np.arange(unit.width), piece.ids).all():
+            scales = read_tensor(network.model, piece.tensor).detach().float().cpu().abs()
+            return neuron_sums(scales, piece.ids, unit.width)
     return None
 
 

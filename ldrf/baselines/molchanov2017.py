@@ -13,9 +13,9 @@ from ldrf.inputs import Inputs
 from ldrf.methods import Findings
 from ldrf.network import Network
 from ldrf.progress import progress
-from ldrf.selection import per_neuron
-from ldrf.tracing import Layer, Trace, run
-from ldrf.units import activation_behind
+from ldrf.selection import neuron_sums
+from ldrf.tracing import Trace, run
+from ldrf.units import Unit, activation_behind
 
 NAME = "molchanov2017"
 
@@ -48,7 +48,7 @@ def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, T
         loss = F.cross_entropy(_scores(trace, values, labels), labels, reduction="sum")
         slopes = torch.autograd.grad(loss, list(maps.values()), allow_unused=True)
     return {
-        nodes[name].name: per_neuron(nodes[name], _per_output(nodes[name].producer, value.detach() * slope)).abs()
+        nodes[name].name: _per_neuron(nodes[name], value.detach() * slope).abs()
         for (name, value), slope in zip(maps.items(), slopes, strict=True)
         if slope is not None
     }
@@ -67,11 +67,14 @@ def _scores(trace: Trace, values: dict[str, Tensor], labels: Tensor) -> Tensor:
     return outputs[0]
 
 
-def _per_output(layer: Layer, product: Tensor) -> Tensor:
-    """Mean over the positions of a map [images, n, ...], or [images, ..., n] behind a linear layer: [images, n]."""
-    if layer.is_linear:
-        return product.reshape(len(product), -1, product.shape[-1]).mean(1)
-    return product.flatten(2).mean(2)
+def _per_neuron(unit: Unit, product: Tensor) -> Tensor:
+    """Mean over the positions of a map [images, o, ...], or [images, ..., o] behind a linear layer: [images, n].
+
+    Outputs of one neuron go together, so their terms add up.
+    """
+    product = product.movedim(unit.producer.channel_dim, -1)
+    means = product.reshape(len(product), -1, product.shape[-1]).mean(1)
+    return neuron_sums(means, unit.rows, unit.width)
 
 
 MOLCHANOV2017 = cutting_method(NAME, score, labelled=True)
