@@ -66,10 +66,3 @@ def test_columns_without_power_go_first():
     z[:, [1, 4]] = 0
     assert lasso_support(*products(z, t), 4).tolist() == [0, 2, 3, 5]
     assert len(lasso_support(*products(z, t), 5)) == 5
-
-
-def test_a_column_that_is_another_again_is_not_needed():
-    z, t = problem(4, 7, noise=0.0)
-    doubled = np.concatenate([z, z[:, :2]], 1)
-    kept = set((lasso_support(*products(doubled, t), 4) % 4).tolist())
-    assert kept == {0, 1, 2, 3}

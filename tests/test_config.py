@@ -13,7 +13,7 @@ def made(**settings: Any) -> PruneConfig:
 
 @pytest.mark.parametrize("name", ["selection", "allocation", "solver"])
 def test_an_unknown_choice_names_the_known_ones(name):
-    default = getattr(PruneConfig(), name)
+    default = getattr(PruneConfig(), name) or "error"
     with pytest.raises(LdrfError, match=f"The '{name}' must be one of .*{default}.* Got 'best' instead"):
         made(**{name: "best"})
 

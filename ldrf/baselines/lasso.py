@@ -35,7 +35,7 @@ def _sweep(gram: np.ndarray, slope: np.ndarray, beta: np.ndarray, penalty: float
         if new != old:
             slope -= gram[i] * (new - old)
             beta[i] = new
-            largest = max(largest, power * abs(new - old))
+            largest = max(largest, float(power * abs(new - old)))
     return largest
 
 
