@@ -28,7 +28,7 @@ test: setup $(BROWSER)
 	$(BIN)/python -m pytest -q -n 2
 
 docs: $(DOCS)
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 $(DOCS): $(STAMP)
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'

@@ -78,7 +78,7 @@ def test_the_site_shows_every_command_and_every_name(site):
     for name in SUBCOMMANDS:
         assert f'id="ldrf-{name}"' in commands
     assert "--speedup FLOAT" in commands and "--solver {joint,closed-form,none,l1-mask}" in commands
-    for name in ldrf.__all__:
+    for name in set(ldrf.__all__) - {"__version__"}:
         assert f'id="ldrf.{name}"' in api, name
 
 
