@@ -1,7 +1,7 @@
 """Prune a timm model: an EfficientNet, whose blocks have depthwise convolutions and squeeze-and-excitation.
 
 python examples/timm_model.py            # efficientnet_b0 with its ImageNet weights, which are downloaded
-python examples/timm_model.py --quick    # a small mobilenetv3 with random weights, on small random images
+python examples/timm_model.py --quick    # a tiny one with random weights, on small random images
 """
 
 import sys
@@ -18,7 +18,7 @@ timm = import_vision("timm")
 
 def main() -> None:
     torch.manual_seed(0)
-    name = "mobilenetv3_small_050" if QUICK else "efficientnet_b0"
+    name = "test_efficientnet" if QUICK else "efficientnet_b0"
     model = timm.create_model(name, pretrained=not QUICK).eval()
     side, count = (64, 2) if QUICK else (224, 16)
     batches = [torch.randn(16, 3, side, side) for _ in range(count)]  # stands in for your images
