@@ -1,10 +1,11 @@
-# make setup | demo | test | clean
+# make setup | demo | test | docs | clean
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
 BROWSER := .venv/.browser
+DOCS := .venv/.docs
 
-.PHONY: setup demo test clean
+.PHONY: setup demo test docs clean
 
 setup: $(STAMP)
 
@@ -26,6 +27,13 @@ test: setup $(BROWSER)
 	$(BIN)/pyright
 	$(BIN)/python -m pytest -q -n 2
 
+docs: $(DOCS)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+$(DOCS): $(STAMP)
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[docs]'
+	touch $@
+
 clean:
-	rm -rf .venv runs build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv runs build dist site .pytest_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

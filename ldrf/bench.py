@@ -98,7 +98,7 @@ def bench(
     """
     _check(batches, threads, backends, seconds)
     networks = {"dense": _prepared(dense), "slim": _prepared(slim)}
-    cases: list[tuple[Backend, int, int]] = [(b, size, n) for b in backends for size in batches for n in threads]
+    cases: list[tuple[Backend, int, int]] = [(b, batch, n) for b in backends for batch in batches for n in threads]
     timings: list[Timing] = []
     with tempfile.TemporaryDirectory(prefix="ldrf-bench-") as folder:
         files = _onnx_files(networks, example, Path(folder)) if "onnxruntime" in backends else {}
@@ -187,7 +187,7 @@ def _timings(found: Bench) -> str:
                 one.backend,
                 one.batch,
                 one.threads,
-                *(f"{t.median:.3g} ({t.low:.3g}-{t.high:.3g})" for t in (one, other)),
+                *(f"{_ms(t.median)} ({_ms(t.low)}-{_ms(t.high)})" for t in (one, other)),
                 f"{one.throughput:,.0f}",
                 f"{other.throughput:,.0f}",
                 _ratio(one.median, other.median),
@@ -216,6 +216,10 @@ def _layers(found: Bench) -> str:
         table(heads, rows)
         + "\nlost: what the slim layer takes beyond its share of MACs; all else: norms, activations, pools, additions"
     )
+
+
+def _ms(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _ratio(dense: float, slim: float) -> str:

@@ -101,7 +101,7 @@ class FinetuneConfig:
     norms: Norms = "batch"
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
-    """Flip images and shift them by up to 4 pixels."""
+    """Flip images and shift them by up to 4 pixels; --no-augment leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
     patience: int = 8

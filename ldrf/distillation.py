@@ -23,9 +23,9 @@ def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[s
     found: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
     for name in shared:
         one, other = mine.get(name), theirs.get(name)
-        if not isinstance(one, Tensor) or not isinstance(other, Tensor) or not one.is_floating_point():
+        if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or id(one) in final:
             continue
-        if one.shape == other.shape and one.ndim > 1 and id(one) not in final:
+        if one.shape == other.shape and one.ndim > 1 and one.is_floating_point():
             found.setdefault(id(one), name)
     return tuple(found.values())
 

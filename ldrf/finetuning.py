@@ -103,6 +103,8 @@ def _split(
             raise LdrfError("Batches with 'held_out' are gone through every epoch: pass a DataLoader, not an iterator.")
         return batches, [held_out] if isinstance(held_out, Tensor) else held_out
     indexed = batches if isinstance(batches, IndexedBatches) else in_memory(student, batches, config.labels > 0)
+    if config.labels > 0 and not indexed.labelled:
+        raise LdrfError("The images have no labels: set 'labels' to 0.")
     training, judging = indexed.split(config.held_out, config.seed)
     return training.sized(config.batch), judging.sized(max(config.batch, 64))
 
@@ -155,8 +157,8 @@ def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
         outputs = inputs.call(model)
         mine, count = main_output(outputs), inputs.rows
         if sample.labels is not None:
-            labels = sample.labels.to(task.device)
-            got, possible, distance = float((mine.argmax(1) == labels).sum()), count, F.cross_entropy(mine, labels)
+            distance = _cross_entropy(mine, sample.labels)
+            got, possible = float((mine.argmax(1).cpu() == sample.labels).sum()), count
         else:
             wanted = inputs.call(task.teacher) if task.teacher is not None else outputs
             got, possible = _closeness(mine, main_output(wanted), task.measure)
@@ -232,8 +234,18 @@ def _loss(student: nn.Module, sample: Sample, task: _Task, generator: torch.Gene
         loss = loss + config.logits * output_distance(outputs, wanted)
         loss = loss + config.embeddings * embedding_distance(mine, theirs)
     if sample.labels is not None:
-        loss = loss + config.labels * F.cross_entropy(main_output(outputs), sample.labels.to(task.device))
+        loss = loss + config.labels * _cross_entropy(main_output(outputs), sample.labels)
     return loss
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    classes = scores.shape[1]
+    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise LdrfError(
+            f"Labels must lie from 0 to {classes - 1}, as the model has {classes} classes. "
+            f"Got {int(labels.min())} to {int(labels.max())} instead."
+        )
+    return F.cross_entropy(scores, labels.to(scores.device))
 
 
 def _augmented(inputs: Inputs, generator: torch.Generator) -> Inputs:

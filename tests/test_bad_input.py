@@ -224,7 +224,7 @@ def test_an_interrupt_leaves_no_activations_on_disk(monkeypatch, tmp_path):
         seen.append(list(tmp_path.glob("ldrf-*")))  # torch makes a folder of its own there
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.pipeline.reconstruct", interrupt)
+    monkeypatch.setattr("ldrf.methods.reconstruct", interrupt)
     config = ldrf.PruneConfig(solver="closed-form", memory=100)
     with pytest.raises(KeyboardInterrupt):
         ldrf.prune(make(Chain), [images(24)], widths={"conv1": 6}, config=config)

@@ -137,6 +137,8 @@ def test_labels_are_unread_unless_wanted(cut, dense, tuned):
     assert same(ldrf.finetune(cut, dense, mislabelled, config=CONFIG).model, tuned.model)
     with pytest.raises(LdrfError, match="every batch must be"):
         ldrf.finetune(cut, dense, [x], config=replace(CONFIG, labels=1.0))
+    with pytest.raises(LdrfError, match="Labels must lie from 0 to 4, as the model has 5 classes. Got -7 to -7"):
+        ldrf.finetune(cut, dense, mislabelled, config=replace(CONFIG, labels=1.0))
 
 
 def test_outputs_that_are_not_scores_are_matched_too(pruned):

@@ -29,7 +29,7 @@ STYLE: dict[Any, Any] = {
     "lines.markersize": 5,
 }
 GAP = 2  # pixels between feature maps
-CROWDED = 6  # lines beyond which the legend stands beside the chart
+CROWDED = 4  # lines beyond which the legend stands beside the chart
 
 
 @dataclass(frozen=True)
