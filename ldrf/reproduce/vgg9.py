@@ -38,7 +38,8 @@ def _pruned(method: str, speedup: int, scale: Scale) -> Cell:
 
 
 def _tuned(cell: Cell, scale: Scale) -> Cell:
-    settings = {"iterations": scale.iterations, "test_images": scale.test_images, "watched": WATCHED, "seed": 0}
+    watched = min(WATCHED, scale.test_images or WATCHED)
+    settings = {"iterations": scale.iterations, "test_images": scale.test_images, "watched": watched, "seed": 0}
     return Cell(f"{cell.name}-tuned", "tune", settings, cell)
 
 
