@@ -7,7 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from networks import CASES, Bottleneck, Carriers, Case, Chain, Flattened, LinearOnly, Mlp, Residual, images, make
+from networks import (
+    CASES,
+    Bottleneck,
+    Carriers,
+    Case,
+    Chain,
+    Flattened,
+    LinearOnly,
+    Mlp,
+    Normed,
+    Residual,
+    images,
+    make,
+)
 from torch import nn
 from torch.utils._pytree import tree_leaves
 
@@ -50,7 +63,7 @@ def test_the_speedup_is_met_within_two_percent(kind, allocation):
         curve, spectrum = result.curves[name], result.spectra[name]
         assert len(curve) == full + 1 and curve[full] == 0 and (curve.diff() <= 0).all()
         assert (spectrum.diff() <= 0).all() and spectrum.square().sum() == pytest.approx(
-            float(model.get_submodule(name).weight.double().square().sum())
+            float(model.get_submodule(name).weight.detach().double().square().sum())
         )
 
 
@@ -119,7 +132,7 @@ def test_full_widths_are_the_identity(prune_known, case: Case):
     assert result.speedup == 1.0
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [c for c in CASES if c.kind is not Normed], ids=str)  # its norms feel what is cut
 def test_without_a_solver_the_slim_net_is_the_dense_one_with_zeroed_columns(network, prune_known, case: Case):
     net = network(case.kind)
     config = ldrf.PruneConfig(solver="none", selection="top-k")
@@ -129,7 +142,8 @@ def test_without_a_solver_the_slim_net_is_the_dense_one_with_zeroed_columns(netw
     for unit in net.units:
         for consumer in unit.consumers:
             gone = torch.as_tensor(consumer.channels) >= widths[unit.name]
-            masked.get_submodule(consumer.layer.name).weight.data[:, gone] = 0
+            weight = masked.get_submodule(consumer.layer.name).weight.data
+            weight.movedim(1 - consumer.layer.row_dim, 0)[gone] = 0
     batch = case.batch(4)
     torch.testing.assert_close(outputs(result.model, batch), outputs(masked, batch), rtol=1e-4, atol=1e-4)
 

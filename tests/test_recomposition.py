@@ -31,7 +31,7 @@ def outputs(model: nn.Module, batch) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("case", SOUND, ids=str)
-def test_same_class_depth_and_names_with_narrower_tensors(pruned, case: Case):
+def test_same_class_depth_and_names_with_narrower_tensors(pruned, network, case: Case):
     result, dense = pruned(case.kind), make(case.kind)
     slim = result.model
     assert type(slim) is type(dense)
@@ -42,15 +42,21 @@ def test_same_class_depth_and_names_with_narrower_tensors(pruned, case: Case):
     assert narrower and all(
         all(a <= b for a, b in zip(t.shape, shapes[n], strict=True)) for n, t in slim.state_dict().items()
     )
-    for name, width in result.widths.items():
-        assert len(slim.get_submodule(name).weight) == width == result.full_widths[name] // 2
+    for unit in network(case.kind).units:
+        width = result.widths[unit.name]
+        assert width == max(1, result.full_widths[unit.name] // 2)
+        if (unit.rows >= 0).all():  # no other unit cuts its producer
+            rows = slim.get_submodule(unit.name).weight.shape[unit.producer.row_dim]
+            assert rows == len(unit.rows) * width // unit.width
 
 
 @pytest.mark.parametrize("case", SOUND, ids=str)
 def test_modules_state_the_sizes_they_have(pruned, case: Case):
     for module in pruned(case.kind).model.modules():
         if isinstance(module, nn.modules.conv._ConvNd):
-            size = (module.out_channels, module.in_channels // module.groups, *module.kernel_size)
+            rows, columns = module.out_channels, module.in_channels
+            rows, columns = (columns, rows) if module.transposed else (rows, columns)
+            size = (rows, columns // module.groups, *module.kernel_size)
             assert module.weight.shape == size
         elif isinstance(module, nn.Linear):
             assert module.weight.shape == (module.out_features, module.in_features)

@@ -39,15 +39,15 @@ def test_interpreter_equals_the_eager_model_at_any_batch_size(network, case: Cas
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_layer_names_the_tensor_it_uses(network, case: Case):
     net = network(case.kind)
-    modules = {n: m for n, m in net.model.named_modules() if isinstance(m, nn.Conv2d | nn.Conv1d | nn.Linear)}
+    modules = {n: m for n, m in net.model.named_modules() if isinstance(m, nn.modules.conv._ConvNd | nn.Linear)}
     assert {layer.name for layer in net.trace.layers} <= set(modules)
     assert len(net.trace.layers) >= len({id(m.weight) for m in modules.values()})
     for layer in net.trace.layers:
         module = modules[layer.name]
         assert read_tensor(net.model, layer.weight) is module.weight
         assert (layer.bias is None) == (module.bias is None)
-        assert layer.outputs == module.weight.shape[0]
-        assert layer.inputs == module.weight.shape[1] * layer.groups
+        assert layer.outputs == module.weight.shape[layer.row_dim]
+        assert layer.inputs == module.weight.shape[1 - layer.row_dim] * layer.groups
 
 
 def test_a_batchnorm_behind_a_convolution_is_folded_and_others_are_not(network):
