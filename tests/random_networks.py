@@ -1,5 +1,8 @@
 """Random networks for the fuzzer: a list of pieces, each drawn with its settings, on top of one another."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
+
 from dataclasses import dataclass
 from typing import Any
 

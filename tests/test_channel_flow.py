@@ -1,5 +1,8 @@
 """Channels are followed through every kind of call, and stopped with a reason where they cannot be."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
+
 import numpy as np
 import pytest
 import torch

@@ -3,6 +3,9 @@
 ``LDRF_FUZZ=2000 pytest tests/test_fuzz.py`` tries that many; a failure prints the plan of the smallest network found.
 """
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportOperatorIssue=false
+# pyright: reportOptionalMemberAccess=false
+
 import copy
 import os
 import tempfile
