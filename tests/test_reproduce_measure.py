@@ -144,5 +144,7 @@ def test_the_digest_follows_weights_and_images(subject):
     assert again.digest() == subject.digest()
     fewer = Subject(other, batches("train").take(50), batches("test"), partial(arrays))
     swapped = Subject(other, batches("test"), batches("train"), partial(arrays))
-    changed = Subject(nn.Sequential(*list(other)[:6], nn.Linear(6, 3)), batches("train"), batches("test"), partial(arrays))
+    changed = Subject(
+        nn.Sequential(*list(other)[:6], nn.Linear(6, 3)), batches("train"), batches("test"), partial(arrays)
+    )
     assert len({s.digest() for s in (subject, fewer, swapped, changed)}) == 4
