@@ -10,13 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration import Calibration, input_values
+from ldrf.calibration import Calibration, input_values, run_lean
 from ldrf.cutting import stated_sizes
 from ldrf.decomposition import Decomposition
 from ldrf.errors import LdrfError
 from ldrf.network import Network
 from ldrf.surgery import cut_tensors, write_sizes, write_tensors
-from ldrf.tracing import Layer, Trace, Weights, run, turned
+from ldrf.tracing import Layer, Trace, Weights, turned
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,15 @@ def output_statistics(
 ) -> dict[str, OutputStatistics]:
     """Per-channel mean and variance of every changed layer that has a norm, in the slim network."""
     layers = [layer for layer in trace.layers if layer.node in changed and layer.norm]
+    layers.sort(key=lambda layer: trace.index(layer.node))
     sums: dict[str, list[Tensor]] = {}
     count = 0
     for chunk in calibration.chunks:
-        values = run(trace, slim, trace.nodes, input_values(trace, chunk))
+        values, at = input_values(trace, chunk), 0
         for layer in layers:
-            raw = values[layer.node].transpose(0, 1).flatten(1).double()
+            position = trace.index(layer.node) + 1
+            run_lean(trace, slim, at, position, values)  # all maps of a deep network at once would not fit
+            raw, at = values[layer.node].transpose(0, 1).flatten(1).double(), position
             bias = slim.layers[layer.node][1]
             raw = raw - bias.double()[:, None] if bias is not None else raw
             moments = torch.stack([raw.mean(1), raw.square().mean(1)]) * chunk.rows

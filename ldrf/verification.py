@@ -6,11 +6,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.calibration import input_values
+from ldrf.calibration import input_values, run_lean
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.network import Network
-from ldrf.tracing import Weights, run, working_copy
+from ldrf.tracing import Weights, working_copy
 
 
 @torch.no_grad()
@@ -27,9 +27,10 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
         ) from problem
     if [t.shape for t in outputs] != shapes:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
-    values = run(network.trace, slim, network.trace.nodes, input_values(network.trace, chunk))
+    trace = network.trace
+    values = run_lean(trace, slim, 0, len(trace.nodes), input_values(trace, chunk))
     tolerance = max(tolerance, 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()))
-    expected = [values.get(name) for name in network.trace.outputs]
+    expected = [values.get(name) for name in trace.outputs]
     for found, wanted in zip(outputs, expected, strict=False):
         if isinstance(wanted, Tensor) and found.is_floating_point() and found.shape == wanted.shape:
             gap = float((found - wanted).abs().max()) / (float(wanted.abs().max()) + 1e-6)
