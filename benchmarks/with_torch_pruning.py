@@ -26,7 +26,6 @@ from ldrf.zoo.cifar_resnet import resnet20
 
 Importance = Literal["l1", "taylor"]
 ROUNDS = 14  # of the bisection over the pruning ratio
-HIGHEST = 0.97
 
 
 def prune_with_torch_pruning(
@@ -37,13 +36,15 @@ def prune_with_torch_pruning(
     Layers that ldrf does not cut either are ignored, without which Torch-Pruning breaks zero-padded shortcuts.
     """
     inputs = read_inputs(model, batches[0])
-    cut = {unit.name for unit in read_network(model, batches[:1], (), ldrf.PruneConfig()).units}
+    widths = {unit.name: unit.width for unit in read_network(model, batches[:1], (), ldrf.PruneConfig()).units}
+    cut = set(widths)
     gradients = loss_gradients(model, batches) if importance == "taylor" else {}
     dense = count_macs(model, inputs)
-    low, high = 0.0, HIGHEST
+    # Torch-Pruning leaves a layer whole when a ratio would take its last neuron.
+    low, high = 0.0, 1 - 1.001 / min(widths.values())
     best = _pruned(model, inputs, cut, high, importance, gradients)
     if dense / count_macs(best, inputs) < speedup:
-        raise ldrf.LdrfError(f"Torch-Pruning does not reach a speedup of {speedup} at a ratio of {HIGHEST}.")
+        raise ldrf.LdrfError(f"Torch-Pruning does not reach a speedup of {speedup} at a ratio of {high:.3f}.")
     for _ in range(ROUNDS):
         ratio = (low + high) / 2
         slim = _pruned(model, inputs, cut, ratio, importance, gradients)
