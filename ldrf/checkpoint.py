@@ -4,7 +4,6 @@ The last holds what only a report shows, so that ``ldrf.json`` stays short; a fo
 """
 
 import copy
-import hashlib
 import json
 import os
 import shutil
@@ -13,16 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.fitting import check_fits, check_runs
+from ldrf.record import RECORD, read_record, sealed
 from ldrf.result import FinetuneResult, PruneResult
+from ldrf.strict_json import plain
 from ldrf.surgery import write_sizes, write_tensors
+from ldrf.tensor_files import HEADER, digest, file_size, first_odd, read_safetensors
 
-FORMAT = 1
-WEIGHTS, RECORD, DETAILS = "model.safetensors", "ldrf.json", "report.json"
+WEIGHTS, DETAILS = "model.safetensors", "report.json"
 PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes with it
 
 
@@ -48,9 +49,9 @@ def save(
         tensors = storable_tensors(result.model)
         save_file(tensors, beside / WEIGHTS)
         record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
-        (beside / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+        (beside / RECORD).write_text(json.dumps(sealed(record), indent=2) + "\n")
         own = result.details() if isinstance(result, PruneResult) else {}
-        (beside / DETAILS).write_text(json.dumps({**own, **(details or {})}) + "\n")
+        (beside / DETAILS).write_text(json.dumps(plain({**own, **(details or {})})) + "\n")
         beside.chmod(0o755)
         _swap(beside, folder)
     except BaseException:
@@ -110,33 +111,13 @@ def _record(
     told = dict(result.as_dict())
     costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
     return {
-        "format": FORMAT,
-        "class": type(result.model).__name__,
         **told,
+        "class": type(result.model).__name__,
         "metrics": {**costs, **metrics},
         "source": source,
         "shapes": {name: list(t.shape) for name, t in tensors.items()},
-        "sha256": hashlib.sha256(weights.read_bytes()).hexdigest(),
+        "sha256": digest(weights),
     }
-
-
-def read_record(folder: str | Path) -> dict[str, Any]:
-    """The checked contents of a result folder's ``ldrf.json``."""
-    path = Path(folder).expanduser() / RECORD
-    try:
-        record = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise LdrfError(f"'{folder}' is not a result folder: it has no {RECORD}.") from None
-    except (ValueError, OSError, RecursionError) as problem:
-        raise LdrfError(f"'{path}' is damaged: {problem}.") from problem
-    if not isinstance(record, dict) or not isinstance(record.get("shapes"), dict):
-        raise LdrfError(f"'{path}' is damaged: it does not describe an ldrf result.")
-    if record.get("format") != FORMAT:
-        raise LdrfError(
-            f"'{path}' has format {record.get('format')!r}, but this ldrf reads format {FORMAT}: "
-            "use the version that wrote it."
-        )
-    return record
 
 
 def load(folder: str | Path, model: nn.Module) -> nn.Module:
@@ -147,22 +128,14 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         raise LdrfError(
             f"'{folder}' holds a slim {record.get('class')}. Got a {type(model).__name__} to load it into instead."
         )
-    tensors = _read_weights(folder / WEIGHTS, record)
+    tensors = _read_weights(folder / WEIGHTS, record, model)
     copied = copy.deepcopy(model)
     state = copied.state_dict()
-    unknown = sorted(set(tensors) - set(state))
-    if unknown:
-        raise LdrfError(f"'{folder}' does not fit this {type(model).__name__}: it has no tensor '{unknown[0]}'.")
-    shared = {name: tensor.data_ptr() for name, tensor in state.items()}
-    covered = {shared[name] for name in tensors}
-    missing = [name for name, pointer in shared.items() if name not in tensors and pointer not in covered]
-    if missing:
-        raise LdrfError(f"'{folder}' does not fit this {type(model).__name__}: it lacks the tensor '{missing[0]}'.")
-    for name, tensor in tensors.items():
-        _check_fits(folder, name, tensor, state[name])
+    check_fits(folder, tensors, state)
     write_tensors(copied, {n: t for n, t in tensors.items() if t.shape != state[n].shape})
     copied.load_state_dict({n: tensors[n] for n in tensors}, strict=False)
     write_sizes(copied, _sizes(folder, record, copied))
+    check_runs(folder, record.get("inputs"), model, copied)
     return copied
 
 
@@ -173,33 +146,29 @@ def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, 
         path, _, leaf = str(name).rpartition(".")
         owner = dict(model.named_modules()).get(path)
         own = vars(owner).get(leaf) if owner is not None else None
-        if type(own) is not int or type(size) is not int or not 0 < size <= own:
+        if type(own) is not int or not 0 < size <= own:
             raise LdrfError(f"'{folder}' does not fit this model: it has no number '{name}' of {size!r} or more.")
     return found
 
 
-def _check_fits(folder: Path, name: str, slim: Tensor, dense: Tensor) -> None:
-    """A slim tensor has as many dimensions as the dense one and is nowhere larger."""
-    if slim.ndim != dense.ndim or any(s > d for s, d in zip(slim.shape, dense.shape, strict=True)):
-        raise LdrfError(
-            f"'{folder}' does not fit this model: tensor '{name}' must be no larger than {tuple(dense.shape)}. "
-            f"Got {tuple(slim.shape)} instead."
-        )
-
-
-def _read_weights(path: Path, record: dict[str, Any]) -> dict[str, Tensor]:
+def _read_weights(path: Path, record: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a result folder, read only if they are no more than ``model`` has room for and as recorded."""
+    room = 8 * sum(t.numel() for t in model.state_dict().values()) + HEADER
     try:
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        if file_size(path) > room:
+            raise LdrfError(f"'{path}' is larger than the dense {type(model).__name__}: it does not belong to it.")
+        if digest(path) != record.get("sha256"):
+            raise LdrfError(
+                f"'{path}' is damaged: its contents do not match the checksum in {RECORD}; save the result again."
+            )
+        tensors = read_safetensors(path)
     except OSError:
         raise LdrfError(f"'{path.parent}' is incomplete: it has no readable {WEIGHTS}.") from None
-    if digest != record.get("sha256"):
-        raise LdrfError(
-            f"'{path}' is damaged: its contents do not match the checksum in {RECORD}; save the result again."
-        )
-    try:
-        tensors = load_file(path)
-    except (SafetensorError, ValueError) as problem:
+    except ValueError as problem:
         raise LdrfError(f"'{path}' is damaged: {problem}.") from problem
     if {n: list(t.shape) for n, t in tensors.items()} != record["shapes"]:
         raise LdrfError(f"'{path}' does not hold the tensors that {RECORD} lists.")
+    odd = first_odd(tensors, {name for name, _ in model.named_parameters()})
+    if odd is not None:
+        raise LdrfError(f"'{path}' is damaged: the numbers of tensor '{odd}' must be finite.")
     return tensors

@@ -1,6 +1,7 @@
 """From whatever a data loader yields to the arguments of one call of the model."""
 
 import inspect
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+
+LARGEST = 2**29  # elements of an input made up from what a folder says: two gigabytes
 
 
 @dataclass(frozen=True)
@@ -47,14 +50,18 @@ def _described(value: Any) -> dict[str, Any]:
     return {"value": value if isinstance(value, bool | int | float | str) else None}
 
 
-def made_up_inputs(described: Mapping[str, Any], rows: int, seed: int = 0) -> Inputs:
-    """Random inputs of the described shapes: normal where floating point, else 0 or 1."""
+def made_up_inputs(described: Mapping[str, Any], rows: int, seed: int = 0, device: str = "cpu") -> Inputs:
+    """Random inputs of the described shapes: normal where floating point, else 0 or 1; on "meta" they have no data."""
     generator = torch.Generator().manual_seed(seed)
 
     def make(value: Mapping[str, Any]) -> Any:
         if "shape" not in value:
             return value["value"]
-        shape, dtype = (rows, *value["shape"]), getattr(torch, value["dtype"])
+        shape, dtype = (rows, *value["shape"]), getattr(torch, value["dtype"], None)
+        if not isinstance(dtype, torch.dtype) or math.prod(shape) > LARGEST:
+            raise LdrfError(f"Inputs of shape {shape} and dtype '{value['dtype']}' can't be made up: name some data.")
+        if device == "meta":
+            return torch.empty(shape, dtype=dtype, device="meta")
         if dtype.is_floating_point:
             return torch.randn(shape, generator=generator).to(dtype)
         return torch.randint(0, 2, shape, generator=generator).to(dtype)

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from ldrf.allocator import keep_large_blocks
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
+from ldrf.tensor_files import read_torch
 
 PARTS = 8  # how often training for a number of iterations is measured and kept
 
@@ -189,7 +190,7 @@ def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, reci
     if not path.exists():
         return []
     state = _read(path)
-    if {"iterations": None, **state["recipe"]} != asdict(recipe):
+    if state["recipe"] != asdict(recipe):
         raise LdrfError(
             f"'{path}' was trained with {state['recipe']}, not {asdict(recipe)}: "
             "use the same settings to resume, or another folder to start anew."
@@ -197,23 +198,29 @@ def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, reci
     try:
         model.load_state_dict(state["model"])
         optimiser.load_state_dict(state["optimiser"])
-    except (RuntimeError, ValueError) as problem:
+    except Exception as problem:  # torch checks names and shapes, and fails in its own ways
         raise LdrfError(f"'{path}' belongs to another network: use another folder to start anew.") from problem
     return list(state["curve"])
 
 
 def _read(path: Path) -> dict[str, Any]:
+    """What :func:`_keep` wrote, its curve and recipe checked; torch checks the rest when it is loaded."""
     try:
-        state = torch.load(path, weights_only=True)
-        found = {key: state[key] for key in ("recipe", "model", "optimiser", "epoch")}
-    except Exception as problem:
+        state = read_torch(path, checked=True)
+        curve = state.get("curve", [[0, 0.0, 0.0]] * state["epoch"])  # older ones have no curve
+        return {
+            "recipe": {"iterations": None, **state["recipe"]},
+            "model": state["model"],
+            "optimiser": state["optimiser"],
+            "curve": [[int(steps), float(loss), float(accuracy)] for steps, loss, accuracy in curve],
+        }
+    except (ValueError, OSError, TypeError, KeyError, AttributeError, MemoryError, OverflowError) as problem:
         raise LdrfError(f"'{path}' is not a readable training checkpoint: delete it to start anew.") from problem
-    return {"curve": [[0, 0.0, 0.0]] * found["epoch"], **state}  # older ones have no curve
 
 
 def training_curve(folder: str | Path) -> list[tuple[int, float, float]]:
     """Steps done, mean loss and test accuracy in percent after every leg of the training in ``folder``."""
-    return [(int(steps), loss, accuracy) for steps, loss, accuracy in _read(Path(folder) / "last.pt")["curve"]]
+    return [(steps, loss, accuracy) for steps, loss, accuracy in _read(Path(folder) / "last.pt")["curve"]]
 
 
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
 from ldrf.result import Epoch
+from ldrf.tensor_files import read_torch
 
 
 @dataclass
@@ -99,10 +100,9 @@ def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) ->
     if path is None or not Path(path).expanduser().exists():
         return False
     try:
-        state = torch.load(Path(path).expanduser(), weights_only=True, map_location=run.device)
-        found, origin = state["config"], state["start"]
-        epochs = [Epoch(**e) for e in state["epochs"]]
-    except Exception as problem:
+        state = read_torch(Path(path).expanduser(), run.device, checked=True)
+        found, origin = dict(state["config"]), state["start"]
+    except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
     if origin != _fingerprint(start):
         raise LdrfError(f"'{path}' is the state of another slim model's run: delete it to start anew.")
@@ -112,13 +112,25 @@ def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) ->
             f"'{path}' was written with other settings ({', '.join(changed)}): "
             "use the same to go on, or delete it to start anew."
         )
+    try:
+        _take_over(run, state)
+    except Exception as problem:  # torch checks names and shapes, and fails in its own ways
+        raise LdrfError(f"'{path}' is a damaged state of a fine-tuning run: delete it to start anew.") from problem
+    return True
+
+
+def _take_over(run: Run, state: Mapping[str, Any]) -> None:
+    wanted = {name: tensor.shape for name, tensor in run.best.items()}
+    if {name: tensor.shape for name, tensor in state["best"].items()} != wanted:
+        raise ValueError("the best weights are those of another model")
     run.student.load_state_dict(state["student"])
     run.average.load_state_dict(state["average"])
     run.optimiser.load_state_dict(state["optimiser"])
-    run.best, run.epochs = state["best"], epochs
+    run.best, run.epochs = dict(state["best"]), [Epoch(**epoch) for epoch in state["epochs"]]
     for name in NUMBERS:
+        if type(state[name]) is not type(getattr(run, name)):
+            raise TypeError(f"{name} is a {type(state[name]).__name__}")
         setattr(run, name, state[name])
-    return True
 
 
 def _fingerprint(model: nn.Module) -> str:

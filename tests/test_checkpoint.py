@@ -2,6 +2,7 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
+import hashlib
 import json
 import os
 from dataclasses import replace
@@ -13,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ldrf
-from ldrf.checkpoint import DETAILS, PAGE, RECORD, WEIGHTS, read_record
+from ldrf.checkpoint import DETAILS, PAGE, WEIGHTS
 from ldrf.errors import LdrfError
+from ldrf.record import RECORD, read_record, sealed
 
 
 @pytest.fixture
@@ -154,14 +156,12 @@ def test_a_flipped_bit_is_refused(folder):
 
 
 def test_other_tensors_under_a_matching_checksum_are_refused(folder):
-    import hashlib
-
     tensors = load_file(folder / WEIGHTS)
     tensors["fc.bias"] = torch.zeros(2)
     save_file(tensors, folder / WEIGHTS)
     record = json.loads((folder / RECORD).read_text())
     record["sha256"] = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
-    (folder / RECORD).write_text(json.dumps(record))
+    (folder / RECORD).write_text(json.dumps(sealed(record)))
     with pytest.raises(LdrfError, match=f"does not hold the tensors that {RECORD} lists"):
         ldrf.load(folder, make(Chain))
 
@@ -175,11 +175,11 @@ def test_a_damaged_record_is_refused(folder, text):
         ldrf.load(folder, make(Chain))
 
 
-@pytest.mark.parametrize("version", [0, 2, "1", None])
+@pytest.mark.parametrize("version", [0, 3, "1", None, True, 1.0])
 def test_an_unknown_version_is_refused(folder, version):
     record = json.loads((folder / RECORD).read_text()) | {"format": version}
     (folder / RECORD).write_text(json.dumps(record))
-    with pytest.raises(LdrfError, match=f"has format {version!r}, but this ldrf reads format 1"):
+    with pytest.raises(LdrfError, match=f"has format {version!r}, but this ldrf reads formats 1 and 2"):
         ldrf.load(folder, make(Chain))
 
 

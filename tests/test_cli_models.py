@@ -1,7 +1,6 @@
 """Models by name: each form works, and each mistake is one sentence."""
 
 import sys
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -123,7 +122,7 @@ def test_a_missing_library_says_how_to_install_it(monkeypatch):
 def result(folder, monkeypatch):
     """A folder that the library would know as a result, made from what ``record`` says."""
     record: dict = {"source": {"model": "resnet20", "weights": "w.pth"}}
-    monkeypatch.setitem(sys.modules, "ldrf.checkpoint", SimpleNamespace(read_record=lambda _: record))
+    monkeypatch.setattr("ldrf.cli.models.read_record", lambda _: record)
     monkeypatch.setattr(ldrf, "load", lambda _, model: model)
     (folder / "slim").mkdir()
     return record

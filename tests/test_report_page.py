@@ -175,8 +175,8 @@ def test_what_was_not_measured_is_said(tmp_path):
 
 
 def test_errors_and_curves_that_are_no_numbers_are_left_out(tmp_path):
-    told = {"name": "features.0", "full": 64, "width": 23, "rank": 3, "cut_error": float("inf"), "error": 0.1}
-    curves = {"features.0": [float("nan")] * 65}
+    told = {"name": "features.0", "full": 64, "width": 23, "rank": 3, "cut_error": None, "error": 0.1}
+    curves = {"features.0": [None] * 65}
     folder = write_result(tmp_path / "run", history=[{**told, "way": "cut"}], more=details(UNITS, curves=curves))
     page = page_of(folder)
     assert "No unit was reconstructed" in page.text and page.count("svg", "plot") == 3

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from torch import nn
 
-from ldrf.checkpoint import read_record
 from ldrf.cli.models import is_result
 from ldrf.data.sources import open_data
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, made_up_inputs, read_inputs
+from ldrf.record import read_record
 
 
 def open_example(name: str, model: nn.Module, data: str | None, rows: int) -> Inputs:

@@ -11,7 +11,6 @@ from tyro.conf import Positional, arg
 
 import ldrf
 from ldrf.accuracy import measure_accuracy
-from ldrf.checkpoint import read_record
 from ldrf.cli.models import is_result, open_dense, open_model
 from ldrf.cli.output import Report
 from ldrf.cli.prune import check_out, open_test
@@ -19,6 +18,7 @@ from ldrf.config import FinetuneConfig
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
+from ldrf.record import read_record
 from ldrf.result import FinetuneResult
 
 HELP = """Train a slim model to answer as its dense one does, on unlabelled images; the same command resumes it.

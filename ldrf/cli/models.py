@@ -5,15 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ldrf
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
 from ldrf.errors import LdrfError
+from ldrf.record import read_record
+from ldrf.tensor_files import read_safetensors, read_torch
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
 from ldrf.zoo.pretrained import pretrained_vgg9
 from ldrf.zoo.vgg9 import VGG9
@@ -115,8 +114,6 @@ def _open_result(folder: Path, weights: str | None, architecture: str | None) ->
 
 def _source(folder: Path, architecture: str | None) -> dict[str, str | None]:
     """The dense model that a result folder names, unless ``architecture`` does, and its weights."""
-    from ldrf.checkpoint import read_record
-
     source = dict(read_record(folder).get("source") or {})
     name = architecture or source.get("model")
     if name is None:
@@ -150,13 +147,11 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         raise LdrfError(f"No weights file '{path}'.")
     try:
         if path.suffix == ".safetensors":
-            return load_file(path)
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except SafetensorError as problem:
-        raise LdrfError(f"'{path}' is not a readable safetensors file: {_first_line(problem)}.") from problem
-    except Exception as problem:
-        raise LdrfError(f"'{path}' is not a file of tensors that torch.load reads with weights_only=True.") from problem
-    return _unwrap(found, path)
+            return read_safetensors(path)
+        return _unwrap(read_torch(path), path)
+    except (ValueError, OSError) as problem:
+        kind = "safetensors file" if path.suffix == ".safetensors" else "file of torch.save"
+        raise LdrfError(f"'{path}' is not a readable {kind}: {problem}.") from problem
 
 
 def _unwrap(found: Any, path: Path) -> dict[str, Tensor]:
@@ -166,7 +161,7 @@ def _unwrap(found: Any, path: Path) -> dict[str, Tensor]:
             found = found[key]
     if not isinstance(found, Mapping) or not found or not all(isinstance(t, Tensor) for t in found.values()):
         raise LdrfError(f"'{path}' holds no state dict: a dict of tensors was expected.")
-    return {key.removeprefix("module."): tensor for key, tensor in found.items()}
+    return {str(key).removeprefix("module."): tensor for key, tensor in found.items()}
 
 
 def _first_line(problem: Exception) -> str:

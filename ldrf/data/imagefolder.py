@@ -13,6 +13,7 @@ from ldrf.errors import LdrfError
 
 SUFFIXES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".ppm"}
 RESIZE, CROP = 256, 224
+LONGEST = 64 * RESIZE  # pixels of the longer side after resizing: a line of one pixel would grow to gigabytes
 UNLABELLED = -1
 
 
@@ -46,6 +47,10 @@ def read_image(path: Path, seed: int | None = None) -> Tensor:
     if picture.size != (CROP, CROP):
         width, height = picture.size
         scale = RESIZE / min(width, height)
+        if max(width, height) * scale > LONGEST:
+            raise LdrfError(
+                f"'{path}' is {width} x {height}: a picture may be {LONGEST // RESIZE} times as long as wide."
+            )
         if scale != 1:
             picture = picture.resize((round(width * scale), round(height * scale)))
         left, top = _corner(picture.width - CROP, picture.height - CROP, seed)

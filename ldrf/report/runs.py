@@ -2,15 +2,16 @@
 
 import base64
 import binascii
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ldrf.checkpoint import DETAILS, read_record
+from ldrf.checkpoint import DETAILS
 from ldrf.errors import LdrfError
+from ldrf.record import read_record
+from ldrf.strict_json import read_json
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -116,10 +117,10 @@ def read_run(folder: str | Path) -> Run:
 
 def _read_details(path: Path) -> dict[str, Any]:
     try:
-        details = json.loads(path.read_text())
+        details = read_json(path)
     except FileNotFoundError:
         return {}
-    except (ValueError, OSError, RecursionError) as problem:
+    except (ValueError, OSError) as problem:
         raise LdrfError(f"'{path}' is damaged: {problem}; delete it to do without.") from problem
     if not isinstance(details, dict):
         raise LdrfError(f"'{path}' is damaged: it is not a JSON object; delete it to do without.")
@@ -180,16 +181,13 @@ def _count(value: Any) -> int:
 
 def _error(told: Mapping[str, Any], name: str, key: str) -> float | None:
     """A unit's held-out error, or None where it has none that is a number."""
-    if name not in told:
-        return None
-    value = float(told[name][key])
-    return value if math.isfinite(value) else None
+    value = told[name][key] if name in told else None
+    return None if value is None else _number(value)
 
 
 def _line(values: Any) -> tuple[float, ...]:
-    """Numbers to draw, or nothing where one of them is not finite."""
-    numbers = tuple(float(v) for v in values)
-    return numbers if all(map(math.isfinite, numbers)) else ()
+    """Numbers to draw, or nothing where one of them was not finite."""
+    return () if None in values else tuple(_number(v) for v in values)
 
 
 def _pair(found: Mapping[str, Any], suffix: str = "") -> Pair:

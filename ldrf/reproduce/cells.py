@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from ldrf.errors import LdrfError
 from ldrf.result import versions
+from ldrf.strict_json import read_json
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
 Record = dict[str, Any]
@@ -44,10 +45,10 @@ class Shelf:
     def find(self, cell: Cell) -> Record | None:
         """The record of ``cell`` if it is finished; a file that is no record counts as none."""
         try:
-            record = json.loads(self._file(cell).read_text())
+            record = read_json(self._file(cell))
         except (OSError, ValueError):
             return None
-        return {**record, "name": cell.name} if isinstance(record, dict) and "outcome" in record else None
+        return {**record, "name": cell.name} if _is_record(record) else None
 
     def keep(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> Record:
         """Write the record of ``cell``, whole or not at all."""
@@ -72,6 +73,17 @@ class Shelf:
 
     def _file(self, cell: Cell) -> Path:
         return self.folder / f"{cell.key(self.subject)}.json"
+
+
+def _is_record(found: Any) -> bool:
+    """Whether ``found`` has all that :meth:`Shelf.keep` writes."""
+    tables = ("settings", "outcome", "versions")
+    return (
+        isinstance(found, dict)
+        and all(isinstance(found.get(key), dict) for key in tables)
+        and isinstance(found.get("kind"), str)
+        and isinstance(found.get("seconds"), int | float)
+    )
 
 
 @dataclass(frozen=True)

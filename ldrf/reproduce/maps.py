@@ -1,6 +1,7 @@
 """Feature maps of one image (Fig. 6): taken from a network, made fit to look at, and kept as text in JSON."""
 
 import base64
+import math
 import zlib
 from typing import Any
 
@@ -33,5 +34,6 @@ def pack(maps: Tensor) -> dict[str, Any]:
 
 def unpack(text: dict[str, Any]) -> Tensor:
     """The maps that :func:`pack` made text of, uint8 [channels, h, w]."""
-    raw = zlib.decompress(base64.b64decode(text["zlib"]))
-    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(text["shape"])
+    shape = [int(size) for size in text["shape"]]
+    raw = zlib.decompressobj().decompress(base64.b64decode(text["zlib"]), math.prod(shape))  # no more than is said
+    return torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(shape)

@@ -10,6 +10,7 @@ from ldrf.reproduce.figures import draw
 from ldrf.reproduce.recipe import Section
 from ldrf.reproduce.recipes import RECIPES
 from ldrf.reproduce.results import Results, read
+from ldrf.strict_json import LIMIT, read_bytes
 
 HEAD = """# Results
 
@@ -41,8 +42,13 @@ def read_notes(path: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
     try:
-        return tomllib.loads(path.read_text())
-    except tomllib.TOMLDecodeError as problem:
+        found = tomllib.loads(read_bytes(path, LIMIT).decode())
+        if not all(
+            isinstance(part, dict) and all(isinstance(t, str) for t in part.values()) for part in found.values()
+        ):
+            raise ValueError("it must hold tables of sentences")
+        return found
+    except (ValueError, OSError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is not readable TOML: {problem}.") from problem
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from ldrf.errors import LdrfError
 from ldrf.reproduce.recipe import Outcomes, Scale
+from ldrf.strict_json import read_json
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ def write(results: Results, folder: Path) -> Path:
 def read(path: Path) -> Results:
     """The results in ``path``."""
     try:
-        found = json.loads(path.read_text())
+        found = read_json(path)
         return Results(**{**found, "scale": Scale(**found["scale"]), "left": tuple(found["left"])})
-    except (ValueError, TypeError, KeyError) as problem:
+    except (ValueError, TypeError, KeyError, OSError) as problem:
         raise LdrfError(f"'{path}' is not a file of results ({problem}): run its recipe again.") from problem
