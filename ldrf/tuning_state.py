@@ -123,6 +123,8 @@ def _take_over(run: Run, state: Mapping[str, Any]) -> None:
     wanted = {name: tensor.shape for name, tensor in run.best.items()}
     if {name: tensor.shape for name, tensor in state["best"].items()} != wanted:
         raise ValueError("the best weights are those of another model")
+    if not isinstance(state["epochs"], list):
+        raise TypeError("the epochs are no list")
     run.student.load_state_dict(state["student"])
     run.average.load_state_dict(state["average"])
     run.optimiser.load_state_dict(state["optimiser"])

@@ -1,7 +1,9 @@
 """CIFAR-10 is read alike from its three forms, and damage is named."""
 
+import contextlib
 import json
 import pickle
+import random
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +116,36 @@ def test_a_python_file_cannot_run_code(tmp_path):
     assert not marker.exists()
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_mutated_python_file_is_refused_or_right(tmp_path, seed):
+    write_python(tmp_path)
+    rng, content = random.Random(seed), bytearray((tmp_path / "test_batch").read_bytes())
+    for _ in range(rng.choice([1, 3])):
+        content[rng.choice([rng.randrange(150), rng.randrange(len(content))])] = rng.randrange(256)
+    (tmp_path / "test_batch").write_bytes(content)
+    with contextlib.suppress(LdrfError):
+        found = load_cifar10(tmp_path, "test")
+        assert found.images.shape[1:] == (3, 32, 32) and found.images.dtype == torch.uint8
+        assert len(found.labels) == len(found.images) and int(found.labels.max()) < 10
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {b"data": np.zeros((3, 3072), np.float32), b"labels": [1, 2, 3]},
+        {b"data": np.zeros((3, 3000), np.uint8), b"labels": [1, 2, 3]},
+        {b"data": np.zeros((3, 3072), np.uint8), b"labels": [1, 2, "x"]},
+        {b"data": np.zeros((3, 3072), np.uint8), b"labels": 7},
+        {b"data": np.array([Path("x")], dtype=object), b"labels": [1]},
+        [1, 2, 3],
+    ],
+)
+def test_a_python_file_of_something_else_is_refused(tmp_path, record):
+    (tmp_path / "test_batch").write_bytes(pickle.dumps(record, protocol=4))
+    with pytest.raises(LdrfError, match="is not a CIFAR-10 batch in the Python form|12 images but 3 labels"):
+        load_cifar10(tmp_path, "test")
+
+
 def test_a_damaged_strip_is_refused(tmp_path):
     write_strips(tmp_path)
     path = tmp_path / "test_batch.png"
@@ -130,7 +162,13 @@ def test_a_picture_of_another_width_is_no_strip(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[1, 2]", "3 images but 2 labels"), ("{", "is not a JSON list of labels")]
+    ("text", "words"),
+    [
+        ("[1, 2]", "3 images but 2 labels"),
+        ("[1, 2, 10]", "labels must be 0 to 9, got 1 to 10"),
+        *((text, "is not a JSON list of labels") for text in ("{", "[" * 99_999, "[[1], [2], [3]]", "[1, 2.5, 3]")),
+        *((text, "is not a JSON list of labels") for text in ('["a"]', '{"a": 1}', "3", "[1, 2, " + "9" * 99 + "]")),
+    ],
 )
 def test_wrong_labels_are_refused(tmp_path, text, words):
     write_strips(tmp_path)

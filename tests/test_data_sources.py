@@ -1,5 +1,9 @@
 """Data by name: the same batches each time, decoded when asked for."""
 
+import contextlib
+import random
+
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -96,3 +100,49 @@ def test_wrong_image_folders_are_one_sentence(tmp_path):
     (tmp_path / "val" / "x" / "b.png").write_bytes(b"no picture")
     with pytest.raises(LdrfError, match=r"b\.png' is not a readable picture"):
         list(open_data(f"imagefolder:{tmp_path}", "test"))
+
+
+def test_a_picture_is_known_by_its_content_and_only_a_few_kinds_are(tmp_path):
+    """PostScript, for one, is a program: Pillow would start an interpreter for it."""
+    (tmp_path / "a.png").write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EOF\n")
+    with pytest.raises(LdrfError, match="is not a readable picture"):
+        read_image(tmp_path / "a.png")
+    Image.new("RGB", (9, 9)).save(tmp_path / "b.gif")
+    (tmp_path / "b.gif").rename(tmp_path / "b.png")
+    with pytest.raises(LdrfError, match="is not a readable picture"):
+        read_image(tmp_path / "b.png")
+
+
+def test_pictures_that_would_fill_the_memory_are_refused(tmp_path):
+    Image.new("1", (30_000, 1)).save(tmp_path / "line.png")  # 256 x 7,680,000 pixels after resizing
+    with pytest.raises(LdrfError, match="is 30000 x 1: a picture may be 64 times as long as wide"):
+        read_image(tmp_path / "line.png")
+    header = b"P6 20000 20000 255\n"
+    (tmp_path / "bomb.ppm").write_bytes(header + bytes(100))
+    with pytest.raises(LdrfError, match="is not a readable picture: Image size .* exceeds limit"):
+        read_image(tmp_path / "bomb.ppm")
+    (tmp_path / "bomb.ppm").write_bytes(b"P6 10000 9900 255\n" + bytes(100))  # Pillow only warns of this one
+    with pytest.raises(LdrfError, match="is not a readable picture: Image size .* exceeds limit"):
+        read_image(tmp_path / "bomb.ppm")
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "webp", "bmp", "ppm"])
+def test_damaged_pictures_are_one_sentence(tmp_path, suffix):
+    rng, path = random.Random(suffix), tmp_path / f"a.{suffix}"
+    pixels = np.random.default_rng(0).integers(0, 255, (16, 24, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    whole = path.read_bytes()
+    for _ in range(40):
+        content = bytearray(whole[: rng.randrange(1, len(whole) + 1)])
+        for _ in range(3):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        path.write_bytes(content)
+        with contextlib.suppress(LdrfError):
+            assert read_image(path).shape == (3, 224, 224)
+
+
+def test_class_folders_with_numbers_beyond_counting_are_names(tmp_path):
+    for name in ("7" * 30, "1"):
+        (tmp_path / name).mkdir()
+        Image.new("RGB", (224, 224)).save(tmp_path / name / "a.png")
+    assert find_pictures(tmp_path, "test").labels == (0, 1)

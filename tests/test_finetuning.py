@@ -116,6 +116,22 @@ def test_killed_and_resumed_equals_uninterrupted(pruned, dense, tmp_path):
         ldrf.finetune(slim, dense, [x], config=config, resume=state)
 
 
+def test_a_state_of_another_form_is_refused(pruned, dense, tmp_path):
+    slim, x, config, path = pruned(Residual).model, images(32), replace(CONFIG, epochs=1), tmp_path / "state.pt"
+    ldrf.finetune(slim, dense, [x], config=config, resume=path)
+    whole = torch.load(path, weights_only=True)
+    odd = [None, 3, [], {}, "x", {"a": torch.zeros(2)}, {k: t[:1] if t.ndim else t for k, t in whole["best"].items()}]
+    for key, value in [(key, value) for key in whole for value in odd]:
+        torch.save({**whole, key: value}, path)
+        if type(value) is not type(whole[key]) or isinstance(value, dict):
+            with pytest.raises(LdrfError, match="fine-tuning run|settings|another slim model") as caught:
+                ldrf.finetune(slim, dense, [x], config=config, resume=path)
+            assert "\n" not in str(caught.value)
+    torch.save([1, 2], path)
+    with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
+        ldrf.finetune(slim, dense, [x], config=config, resume=path)
+
+
 def test_it_stops_when_there_is_no_gain(pruned, dense):
     config = replace(CONFIG, epochs=20, rate=1e-9, patience=2)
     tuned = ldrf.finetune(pruned(Residual), dense, [images(48)], config=config)

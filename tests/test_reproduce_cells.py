@@ -108,3 +108,20 @@ def test_what_is_left_is_told(shelf, capsys):
 @pytest.mark.parametrize(("seconds", "words"), [(40, "40 s"), (700, "12 min"), (11_100, "3 h 05 min")])
 def test_times_are_spelled(seconds, words):
     assert spell(seconds) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "[]", "null", "[" * 100_000, '{"outcome": {}}', '{"outcome": 3, "outcome": 4}'),
+        '{"outcome": {}, "settings": [], "kind": "dense", "seconds": 1, "versions": {}}',
+        '{"outcome": {}, "settings": {}, "kind": "dense", "seconds": "1", "versions": {}}',
+        '{"outcome": {"top1": NaN}, "settings": {}, "kind": "dense", "seconds": 1, "versions": {}}',
+    ],
+)
+def test_a_file_of_another_form_counts_as_none(shelf, text):
+    cell = Cell("a", "dense")
+    shelf.keep(cell, {}, 1.0)
+    assert shelf.find(cell) is not None
+    next(shelf.folder.glob("*.json")).write_text(text)
+    assert shelf.find(cell) is None

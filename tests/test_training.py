@@ -124,6 +124,33 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
         train(network(), data(), data(), tmp_path, RECIPE)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({"curve": value} for value in (3, [3], [[1, 2]], [["a", 1.0, 1.0]], None)),
+        *({"recipe": value} for value in (3, [], {"epochs": 7})),
+        *({"model": value} for value in ({}, 3, {"0.weight": torch.zeros(1)}, {"0.weight": "x"})),
+        *({"optimiser": value} for value in ({}, 3, {"state": {}, "param_groups": 3})),
+    ],
+)
+def test_a_checkpoint_of_another_form_is_refused(tmp_path, change):
+    recipe = Recipe(epochs=1, batch=8)
+    train(network(), data(8), data(8), tmp_path, recipe)
+    torch.save({**torch.load(tmp_path / "last.pt", weights_only=True), **change}, tmp_path / "last.pt")
+    with pytest.raises(LdrfError, match="not a readable training checkpoint|another network|was trained with"):
+        train(network(), data(8), data(8), tmp_path, recipe)
+
+
+def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path):
+    train(network(), data(8), data(8), tmp_path, Recipe(epochs=1, batch=8))
+    content = bytearray((tmp_path / "last.pt").read_bytes())
+    weight = torch.load(tmp_path / "last.pt", weights_only=True)["model"]["5.weight"].numpy().tobytes()
+    content[content.index(weight) + 5] ^= 1
+    (tmp_path / "last.pt").write_bytes(content)
+    with pytest.raises(LdrfError, match="not a readable training checkpoint"):
+        training_curve(tmp_path)
+
+
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}, {"iterations": 0}])
 def test_a_recipe_must_be_positive(wrong):
     with pytest.raises(LdrfError, match="must be positive"):

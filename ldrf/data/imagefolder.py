@@ -84,7 +84,7 @@ def find_pictures(folder: str | Path, split: Split) -> PictureFiles:
 def _list(root: Path) -> PictureFiles:
     """Class folders in order of name, or the number that the name is; pictures outside of them have no label."""
     folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
-    numbered = bool(folders) and all(f.name.isdecimal() for f in folders)
+    numbered = bool(folders) and all(f.name.isdecimal() and len(f.name) < 10 for f in folders)
     found = [(path, UNLABELLED) for path in _pictures(root)]
     for index, folder in enumerate(folders):
         found += [(path, int(folder.name) if numbered else index) for path in _pictures(folder)]

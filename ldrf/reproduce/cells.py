@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from ldrf.errors import LdrfError
 from ldrf.result import versions
-from ldrf.strict_json import read_json
+from ldrf.strict_json import plain, read_json
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
 Record = dict[str, Any]
@@ -63,7 +63,7 @@ class Shelf:
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         beside = self._file(cell).with_suffix(".tmp")
-        beside.write_text(json.dumps(record, indent=1) + "\n")
+        beside.write_text(json.dumps(plain(record), indent=1) + "\n")
         os.replace(beside, self._file(cell))
         return record
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from ldrf.errors import LdrfError
 from ldrf.reproduce.recipe import Outcomes, Scale
-from ldrf.strict_json import read_json
+from ldrf.strict_json import plain, read_json
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ def write(results: Results, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{results.recipe}.json"
     beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(asdict(results), indent=1, ensure_ascii=False) + "\n")
+    beside.write_text(json.dumps(plain(asdict(results)), indent=1, ensure_ascii=False) + "\n")
     os.replace(beside, path)
     return path
 
