@@ -4,9 +4,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 
+def printable(text: str, keep: str = "") -> str:
+    """The text with control characters spelled out: a layer's name must not steer a terminal or end a line."""
+    return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Columns aligned under their heads: numbers to the right, words to the left."""
-    cells = [[str(cell) for cell in row] for row in rows]
+    cells = [[printable(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(heads), *cells]) for i in range(len(heads))]
     right = [i > 0 and all(_numeric(line[i]) for line in cells) for i in range(len(heads))]
 

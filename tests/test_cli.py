@@ -432,3 +432,23 @@ def test_train_resumes_and_keeps_half_precision_weights(tmp_path, monkeypatch, c
     assert "epoch 1/1" not in captured.out and "top-1" in captured.out
     assert main([*argv[:-3], "2", "--batch", "10"]) == 1
     assert "use the same settings to resume" in capsys.readouterr().err
+
+
+def test_names_do_not_steer_the_terminal(tmp_path, monkeypatch, capsys):
+    """Escape sequences are spelled out, and what rich would take for colours or pictures is printed as it is."""
+    names = ["a\x1b[2J\x1b]0;title\x07", "[red]b[/red]", ":bomb:", "\u202ee", "<script>"]
+    layers = "".join(f"(({name!r}), nn.Conv2d(4, 4, 1, bias=False)), (({name + 'r'!r}), nn.ReLU()), " for name in names)
+    (tmp_path / "odd.py").write_text(
+        "from collections import OrderedDict\nfrom torch import nn\n"
+        f"def net(): return nn.Sequential(OrderedDict([('e', nn.Conv2d(3, 4, 1)), {layers}('z', nn.Conv2d(4, 4, 1))]))"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["inspect", "odd.py:net", "--shape", "3,6,6"]) == 0
+    shown = capsys.readouterr().out
+    for spelled in (r"a\x1b[2J\x1b]0;title\x07", "[red]b[/red]", ":bomb:", r"\u202ee", "<script>"):
+        assert spelled in shown
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    assert main(["evaluate", "no\x1b[31mfolder", "--data", "sample"]) == 1
+    assert r"no\x1b[31mfolder" in capsys.readouterr().err
+    assert main(["inspect", "odd.py:net", "--shape", "3,6,6", "--json"]) == 0
+    assert names[0] in json.loads(capsys.readouterr().out)["units"][1]["name"]

@@ -16,14 +16,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from mutations import DETAILS, RECORD, WEIGHTS, Attention, Files, disturb, mutated
+from mutations import DETAILS, RECORD, WEIGHTS, Attention, Files, disturb, forge, mutated
 from networks import Chain, images, make, settled
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ldrf
 from ldrf.cli import main
 from ldrf.errors import LdrfError
+from ldrf.inputs import made_up_inputs
+from ldrf.record import sealed
 from ldrf.report import write_report
 
 COUNT = int(os.environ.get("LDRF_MUTATE", "300"))
@@ -176,3 +178,129 @@ def remove(folder: Path) -> None:
     for path in folder.iterdir():
         path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
     folder.rmdir()
+
+
+# One by one
+
+
+@pytest.fixture
+def folder(saved, tmp_path) -> Path:
+    return write(tmp_path / "slim", saved[0].files)
+
+
+def forged_weights(folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+    """Other tensors in the folder, checksum and seal made right again."""
+    save_file(tensors, folder / WEIGHTS)
+    files = {name: (folder / name).read_bytes() for name in (RECORD, WEIGHTS)}
+    assert forge(files)
+    (folder / RECORD).write_bytes(files[RECORD])
+
+
+def refused(folder: Path, words: str, model: nn.Module | None = None) -> None:
+    with in_time(), pytest.raises(LdrfError, match=words) as caught:
+        ldrf.load(folder, model or make(Chain))
+    told(caught.value)
+
+
+@pytest.mark.parametrize("odd", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused(folder, odd):
+    tensors = load_file(folder / WEIGHTS)
+    tensors["conv1.weight"][0, 0, 0, 0] = odd
+    forged_weights(folder, tensors)
+    refused(folder, "the numbers of tensor 'conv1.weight' must be finite")
+
+
+def test_layers_that_do_not_fit_one_another_are_refused(folder):
+    tensors = load_file(folder / WEIGHTS)
+    for name in [n for n in tensors if n.startswith(("conv1.", "bn1.")) and tensors[n].ndim]:
+        tensors[name] = tensors[name][:-1].clone()
+    forged_weights(folder, tensors)
+    refused(folder, "its tensors do not fit one another")
+
+
+@pytest.mark.parametrize("shape", [(0, 3, 3, 3), (6, 3, 3), (13, 3, 3, 3), (6, 3, 3, 3, 1)])
+def test_tensors_of_other_shapes_are_refused(folder, shape):
+    forged_weights(folder, {**load_file(folder / WEIGHTS), "conv1.weight": torch.zeros(shape)})
+    refused(folder, "tensor 'conv1.weight' must be no larger than")
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+def test_tensors_of_another_kind_are_refused(folder, dtype):
+    tensors = load_file(folder / WEIGHTS)
+    forged_weights(folder, {**tensors, "conv1.weight": tensors["conv1.weight"].to(dtype)})
+    refused(folder, "tensor 'conv1.weight' must be of torch.float32")
+
+
+def test_a_file_larger_than_the_dense_model_is_not_even_read(folder):
+    with (folder / WEIGHTS).open("r+b") as file:
+        file.truncate(2**40)
+    refused(folder, "is larger than the dense Chain")
+
+
+@pytest.mark.parametrize("name", ["../conv1.weight", "/etc/passwd", "__class__", "conv1", ""])
+def test_names_of_tensors_are_looked_up_and_nothing_else(folder, name):
+    tensors = load_file(folder / WEIGHTS)
+    forged_weights(folder, {**tensors, name: torch.zeros(1)})
+    refused(folder, "it has no tensor")
+
+
+@pytest.mark.parametrize("name", ["forward", "training", "__class__", "conv1.weight", "conv1.__dict__", "../heads", ""])
+def test_only_numbers_that_a_module_has_are_set(folder, name):
+    record = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps(sealed({**record, "attributes": {name: 1}})))
+    refused(folder, f"it has no number '{name}' of 1 or more")
+
+
+def test_a_changed_number_of_heads_is_noticed(saved, tmp_path):
+    """The tensors alone do not tell: four heads of two or two of four have the same shapes."""
+    files = dict(saved[1].files)
+    assert b'"heads": 2' in files[RECORD]
+    files[RECORD] = files[RECORD].replace(b'"heads": 2', b'"heads": 1')
+    refused(write(tmp_path / "slim", files), "do not match its seal", saved[1].fresh())
+
+
+@pytest.mark.parametrize("inputs", [[10**9] * 3, [2**40], [0]])
+def test_inputs_that_no_memory_holds_are_not_made(folder, inputs, monkeypatch, capsys):
+    record = json.loads((folder / RECORD).read_text())
+    described = {"args": [{"shape": inputs, "dtype": "float32"}], "kwargs": {}}
+    record = sealed({**record, "inputs": described, "source": {"model": "resnet20"}})
+    (folder / RECORD).write_text(json.dumps(record))
+    assert same(ldrf.load(folder, make(Chain, 3)), ldrf.load(folder, make(Chain)))
+    if inputs != [0]:
+        with pytest.raises(LdrfError, match="can't be made up: name some data"):
+            made_up_inputs(described, 2)
+
+
+@pytest.mark.parametrize("dtype", ["load", "nn", "_C", "__name__", "", "float99"])
+def test_dtypes_are_dtypes(dtype):
+    with pytest.raises(LdrfError, match="can't be made up"):
+        made_up_inputs({"args": [{"shape": [2], "dtype": dtype}], "kwargs": {}}, 1)
+
+
+def test_a_linked_weights_file_is_read_and_still_checked(folder, tmp_path):
+    (folder / WEIGHTS).rename(tmp_path / "elsewhere")
+    (folder / WEIGHTS).symlink_to(tmp_path / "elsewhere")
+    assert ldrf.load(folder, make(Chain)).conv1.out_channels == 6  # pyright: ignore[reportAttributeAccessIssue]
+    (folder / WEIGHTS).unlink()
+    (folder / WEIGHTS).symlink_to("/etc/passwd")
+    refused(folder, "is damaged|is larger")
+
+
+def test_a_report_replaces_a_link_and_does_not_follow_it(folder, tmp_path):
+    (tmp_path / "mine.html").write_text("mine")
+    (folder / "report.html").symlink_to(tmp_path / "mine.html")
+    write_report([folder])
+    assert (tmp_path / "mine.html").read_text() == "mine" and not (folder / "report.html").is_symlink()
+
+
+@pytest.mark.parametrize("source", ["../nets.py:net", "/tmp/nets.py:net", "~/nets.py:net", "nets.py:net"])
+def test_a_folder_never_decides_which_file_is_run(folder, tmp_path, monkeypatch, capsys, source):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nets.py").write_text("from pathlib import Path\nPath('was run').touch()\ndef net(): ...")
+    record = json.loads((folder / RECORD).read_text())
+    (folder / RECORD).write_text(json.dumps(sealed({**record, "source": {"model": source, "weights": None}})))
+    for argv in (["inspect"], ["evaluate", "--data", "sample"], ["bench"], ["export"], ["report"]):
+        code = main([argv[0], str(folder), *argv[1:]])
+        printed = capsys.readouterr().err
+        assert argv == ["report"] or (code == 1 and "add --architecture" in printed)
+    assert not (tmp_path / "was run").exists()

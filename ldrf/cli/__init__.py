@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ldrf.allocator import keep_large_blocks
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.tables import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
 
@@ -51,7 +52,7 @@ def _plain_warnings():
 
         def plain(message, category, *rest, **named):
             if issubclass(category, LdrfWarning):
-                print(f"warning: {message}", file=sys.stderr)
+                print(f"warning: {printable(str(message))}", file=sys.stderr)
             else:
                 usual(message, category, *rest, **named)
 

@@ -8,6 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from ldrf.errors import LdrfError
+from ldrf.tables import printable
 
 
 class UsageError(LdrfError):
@@ -27,9 +28,9 @@ def show(report: Report, as_json: bool) -> None:
     if as_json:
         print(json.dumps(report.data))
         return
-    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for part in report.parts:
-        console.print(part)
+        console.print(printable(part, keep="\n") if isinstance(part, str) else part)
 
 
 def comparison(rows: dict[str, tuple[str, str, str]]) -> Table:
@@ -38,7 +39,7 @@ def comparison(rows: dict[str, tuple[str, str, str]]) -> Table:
     for column in table.columns[1:]:
         column.justify = "right"
     for name, cells in rows.items():
-        table.add_row(name, *cells)
+        table.add_row(*map(printable, (name, *cells)))
     return table
 
 
@@ -48,5 +49,5 @@ def facts(rows: dict[str, str]) -> Table:
     table.add_column()
     table.add_column(justify="right")
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(printable(name), printable(value))
     return table
