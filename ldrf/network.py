@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ldrf.calibration import Calibration, split_held_out
+from ldrf.chance import warn_of_chance
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, chunked
@@ -41,7 +42,9 @@ def read_network(model: nn.Module, batches: Iterable[Any], ignore: Ignore, confi
     chunks = tuple(chunked(copied, batches, config.chunk))
     if not chunks:
         raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
+    _check_alike(chunks)
     _check_runs(copied, chunks[0])
+    warn_of_chance(copied, chunks[0])
     graph = trace(copied, chunks[0])
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
@@ -68,6 +71,20 @@ def _finite(graph: Trace, weights: Weights) -> Weights:
         if not all(torch.isfinite(t).all() for t in weights.layers[layer.node] if t is not None):
             raise LdrfError(f"The weights of layer '{layer.name}' must be finite. Got NaN or infinite values instead.")
     return weights
+
+
+def _check_alike(chunks: tuple[Inputs, ...]) -> None:
+    """Images of one size: the network is traced for the sizes of the first batch."""
+    first = chunks[0].described()
+    for chunk in chunks[1:]:
+        if chunk.described() != first:
+            sizes = [", ".join(str(list(t.shape[1:])) for t in c.tensors()) for c in (chunks[0], chunk)]
+            kinds = [", ".join(str(t.dtype) for t in c.tensors()) for c in (chunks[0], chunk)]
+            one, other = sizes if sizes[0] != sizes[1] else kinds
+            raise LdrfError(
+                f"All calibration batches must have inputs of the same sizes and kinds. Got {one} and {other}: "
+                "resize, crop or pad them to one."
+            )
 
 
 def _check_runs(model: nn.Module, chunk: Inputs) -> None:

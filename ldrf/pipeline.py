@@ -19,6 +19,7 @@ from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
 from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
 from ldrf.progress import Clock, progress
+from ldrf.promise import choose
 from ldrf.ranks import Analysis, rank_layers
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.reconstruction import commit_solution, refit_outputs
@@ -95,9 +96,10 @@ def prune(
     clock("reconstruct")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
-    statistics = output_statistics(network.trace, walk.slim, walk.changed, network.calibration)
-    slim = recompose(network, walk.slim, walk.changed, kept, statistics)
-    verify(network, walk.slim, slim)
+    best = choose(network, walk, kept, rule)  # on held-out images never worse than plain cutting
+    statistics = output_statistics(network.trace, best.weights, best.changed, network.calibration)
+    slim = recompose(network, best.weights, best.changed, kept, statistics)
+    verify(network, best.weights, slim)
     clock("recompose")
     tell("recomposed", seconds=dict(clock.seconds))
 
@@ -121,6 +123,7 @@ def prune(
         example=network.example.map(lambda t: t[:1].clone()),
         method=rule.name,
         attributes=stated_sizes(network.units, kept),
+        held_out=best.held_out,
     )
     tell("done", speedup=result.speedup)
     return result

@@ -11,6 +11,7 @@ from ldrf._version import __version__
 from ldrf.config import OWN_SETTINGS, FinetuneConfig, PruneConfig
 from ldrf.inputs import Inputs
 from ldrf.planning import CurvesOf
+from ldrf.promise import HeldOut
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
 from ldrf.units import Skipped, Unit
@@ -63,6 +64,7 @@ class PruneResult:
     """One calibration example, so that the model can be exported; a saved result keeps only its shapes."""
     method: str = "ldrf"
     attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
+    held_out: HeldOut | None = None  # how the whole network was judged; None of a rival method
 
     @property
     def seed(self) -> int:
@@ -83,6 +85,8 @@ class PruneResult:
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
+        if self.held_out is not None:
+            lines += ["", self._judgement(self.held_out)]
         if self.skipped:
             lines += ["", f"{len(self.skipped)} layers keep their width:"]
             lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
@@ -94,6 +98,11 @@ class PruneResult:
             f"{self.speedup:.2f}x fewer MACs ({dense / 1e6:,.1f} M -> {slim / 1e6:,.1f} M), "
             f"{before / after:.2f}x fewer parameters ({before:,} -> {after:,})"
         )
+
+    def _judgement(self, found: HeldOut) -> str:
+        if found.returned == "cut":
+            return f"Plain cutting did better on held-out images and is what is returned (error {found.cut:.4f})."
+        return f"Error of the outputs on held-out images: {found.reconstructed:.4f} ({found.cut:.4f} if only cut)"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""
@@ -108,6 +117,7 @@ class PruneResult:
             "attributes": self.attributes,
             "skipped": [asdict(s) for s in self.skipped],
             "history": [asdict(h) for h in self.history],
+            "held_out": None if self.held_out is None else asdict(self.held_out),
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ldrf.errors import LdrfError
 from ldrf.tracing import Layer
 
 
@@ -125,11 +126,13 @@ def damped_factor(system: Tensor, damping: float) -> Tensor:
 
     Fewer rows than columns and neurons that never fire leave a Gram matrix singular; the damping mends that.
     """
-    level = damping * max(float(system.diagonal().mean()), 1e-12)
-    while True:
+    size = max(float(system.diagonal().mean()), 1e-12)
+    level = damping * size
+    while level < 1e12 * size:
         damped = system.clone()
         damped.diagonal()[:] += level
         factor, failed = torch.linalg.cholesky_ex(damped)
         if not int(failed) and bool(torch.isfinite(factor).all()):
             return factor
-        level *= 10
+        level = max(10 * level, 1e-14 * size)
+    raise LdrfError("The sums of squares of a layer's inputs overflow: its activations are too large to be pruned.")

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from ldrf.calibration import input_values
+from ldrf.chance import same_chance
 from ldrf.channel_flow import Flow, follow_channels
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
@@ -126,7 +127,8 @@ def outputs_of(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...], kept: K
     try:
         copied = copy.deepcopy(model) if units else model
         cut_plainly(copied, units, kept)
-        return [t for t in tree_leaves(chunk.call(copied)) if isinstance(t, Tensor)]
+        with same_chance():
+            return [t for t in tree_leaves(chunk.call(copied)) if isinstance(t, Tensor)]
     except Exception:
         return None
 
@@ -135,7 +137,8 @@ def outputs_of(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...], kept: K
 def graph_outputs(trace: Trace, weights: Weights, inputs: dict[str, object]) -> list[Tensor] | None:
     """Outputs of the traced graph with these weights, or None where it does not run."""
     try:
-        values = run(trace, weights, trace.nodes, dict(inputs))
+        with same_chance():
+            values = run(trace, weights, trace.nodes, dict(inputs))
     except Exception:
         return None
     return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]

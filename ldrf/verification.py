@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.calibration import input_values, run_lean
+from ldrf.chance import same_chance
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.network import Network
@@ -19,7 +20,8 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
     copied = working_copy(model)
     chunk = network.example.map(lambda t: t[: max(1, len(t) - 1)])
     try:
-        outputs = _tensors(chunk.call(copied))
+        with same_chance():
+            outputs = _tensors(chunk.call(copied))
         shapes = [t.shape for t in _tensors(chunk.call(working_copy(network.model)))]
     except Exception as problem:
         raise LdrfError(
@@ -28,7 +30,8 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
     if [t.shape for t in outputs] != shapes:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
     trace = network.trace
-    values = run_lean(trace, slim, 0, len(trace.nodes), input_values(trace, chunk))
+    with same_chance():
+        values = run_lean(trace, slim, 0, len(trace.nodes), input_values(trace, chunk))
     tolerance = max(tolerance, 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()))
     expected = [values.get(name) for name in trace.outputs]
     for found, wanted in zip(outputs, expected, strict=False):

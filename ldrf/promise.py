@@ -1,0 +1,87 @@
+"""The promise: on held-out images the slim network is no further from the dense one than plain cutting would be.
+
+Each unit is judged by what its own readers see; whether all units together serve the network's outputs is another
+question, and it is asked here, once, of the whole network.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ldrf.calibration import Lockstep, Values, input_values, run_lean
+from ldrf.chance import same_chance
+from ldrf.cutting import Kept, cut_weights
+from ldrf.errors import LdrfWarning
+from ldrf.methods import Method
+from ldrf.network import Network
+from ldrf.tracing import Weights
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Squared error of the network's outputs on held-out images, relative to their power, cut plainly and reconstructed.
+
+    Both networks have the same neurons; ``returned`` says which of them is handed out.
+    """
+
+    cut: float
+    reconstructed: float
+    returned: Literal["reconstructed", "cut"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The weights to recompose, the layers among them that are not just cut, and how they were judged."""
+
+    weights: Weights
+    changed: set[str]
+    held_out: HeldOut | None
+
+
+def choose(network: Network, walk: Lockstep, kept: Kept, method: Method) -> Chosen:
+    """What was solved, or the plainly cut network where that does better; a rival method keeps what it found."""
+    solved = Chosen(walk.slim, walk.changed, None)
+    if not method.repairs_all or not walk.diverged:
+        return solved
+    plain = cut_weights(network.trace, network.units, network.dense, kept)
+    cut, error = held_out_errors(network, (plain, walk.slim))
+    if math.isfinite(error) and not error > cut:
+        return Chosen(walk.slim, walk.changed, HeldOut(cut, error, "reconstructed"))
+    warnings.warn(
+        f"On the held-out images plain cutting does better than reconstruction (error {cut:.3g} against {error:.3g}), "
+        "so the plainly cut network is returned: more calibration images may help.",
+        LdrfWarning,
+        stacklevel=3,
+    )
+    return Chosen(plain, set(), HeldOut(cut, error, "cut"))
+
+
+@torch.no_grad()
+def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[float]:
+    """Squared error of all outputs of each candidate on held-out images, relative to the power of the dense ones."""
+    trace, calibration = network.trace, network.calibration
+    names = [name for name in trace.outputs if name in {node.name for node in trace.nodes}]
+    sums = torch.zeros(len(candidates) + 1, len(names), dtype=torch.float64)  # squared errors, and the power last
+    for index in sorted(calibration.held_out):
+
+        def outputs(weights: Weights, chunk: int = index) -> Values:
+            with same_chance(chunk):
+                return run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, calibration.chunks[chunk]))
+
+        wanted = outputs(network.dense)
+        for row, weights in enumerate(candidates):
+            found = outputs(weights)
+            sums[row] += torch.stack([_squares(found[name], wanted[name]) for name in names])
+        sums[-1] += torch.stack([_squares(wanted[name], None) for name in names])
+    return ((sums[:-1]) / (sums[-1] + 1e-30)).sum(1).tolist()
+
+
+def _squares(value: object, other: object) -> torch.Tensor:
+    """Sum of squares of a floating-point output, or of its difference from another; 0 of anything else."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return torch.zeros((), dtype=torch.float64)
+    gap = value.double() - other.double() if isinstance(other, torch.Tensor) else value.double()
+    return gap[torch.isfinite(gap)].square().sum() if other is None else gap.square().sum()
