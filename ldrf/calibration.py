@@ -4,8 +4,10 @@ Nothing but a frontier of live activations is kept between units, in a store wit
 call of the graph runs a fixed number of times however deep the network is.
 """
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,7 @@ from ldrf.tracing import Layer, Trace, Weights, run, source_of
 from ldrf.units import Unit
 
 Values = dict[str, Any]
+LARGEST = 1e15  # of an activation: a hundred million squares of it still have a sum in float32
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,8 @@ def survey(
     for index in progress(range(len(calibration.chunks)), "survey"):
         values = input_values(trace, calibration.chunks[index])
         for position, node in enumerate(trace.nodes):
-            run(trace, weights, (node,), values)
+            with telling_images(calibration, index):
+                run(trace, weights, (node,), values)
             check_finite(trace, node, values)
             readers = list(_readers(units, node.name)) if index in fitting else []
             if readers:
@@ -127,8 +131,10 @@ def layer_inputs(
     with torch.no_grad():
         for index in progress(calibration.fitting, "layers"):
             chunk = calibration.chunks[index]
-            values = run(trace, weights, trace.nodes, input_values(trace, chunk))
+            with telling_images(calibration, index):
+                values = run(trace, weights, trace.nodes, input_values(trace, chunk))
             for node, layer in layers.items():
+                check_finite(trace, trace.node(node), values)
                 x = values[source_of(trace.node(node))]
                 limit = max(int(rows_wanted(0) * chunk.rows / calibration.examples), 1)
                 rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
@@ -173,13 +179,32 @@ def rows_wanted(columns: int) -> int:
 
 
 def check_finite(trace: Trace, node: fx.Node, values: Values) -> None:
-    """Stop with the layer's name when an activation is not a number."""
+    """Stop with the layer's name when an activation is not a number, or too large for sums of squares in float32."""
     layer = next((la for la in trace.layers if la.node == node.name), None)
-    if layer is not None and not torch.isfinite(values[node.name]).all():
+    if layer is None:
+        return
+    largest = float(values[node.name].abs().max()) if values[node.name].numel() else 0.0
+    if not math.isfinite(largest):
         raise LdrfError(
             f"The activations of layer '{layer.name}' must be finite, but NaN or infinite values came out of it: "
             "look at its weights and at the calibration images."
         )
+    if largest > LARGEST:
+        raise LdrfError(
+            f"The activations of layer '{layer.name}' must stay below {LARGEST:g}, as their squares are summed. "
+            f"Got {largest:.2g} instead: look at its weights and at the calibration images."
+        )
+
+
+@contextmanager
+def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
+    """An error of torch within says in one sentence which images the network cannot take."""
+    try:
+        yield
+    except (RuntimeError, IndexError, ValueError, TypeError) as problem:
+        ends = [sum(chunk.rows for chunk in calibration.chunks[:i]) for i in (index, index + 1)]
+        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(f"The network cannot take calibration images {ends[0] + 1} to {ends[1]}: {told}.") from problem
 
 
 def run_lean(trace: Trace, weights: Weights, start: int, stop: int, values: Values) -> Values:

@@ -218,7 +218,8 @@ RULES: dict[str, Rule] = {
     **_named(
         "softplus clone contiguous dropout neg abs sqrt rsqrt square exp log pow clamp clamp_min clamp_max alias "
         "detach detach_ to _to_copy lift_fresh_copy softsign erf log_sigmoid log_sigmoid_forward hardshrink softshrink "
-        "threshold reciprocal sign sin cos log1p expm1 floor ceil round logical_not bitwise_not isnan type_as",
+        "threshold reciprocal sign sin cos log1p expm1 floor ceil round logical_not bitwise_not isnan type_as "
+        "native_dropout",
         _same,
     ),
     **_named(

@@ -22,7 +22,7 @@ from ldrf.tracing import Weights
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Squared error of the network's outputs on held-out images, relative to their power, cut plainly and reconstructed.
+    """Squared error of the outputs on held-out images, relative to their power: cut plainly, and reconstructed.
 
     Both networks have the same neurons; ``returned`` says which of them is handed out.
     """
@@ -76,7 +76,7 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
             found = outputs(weights)
             sums[row] += torch.stack([_squares(found[name], wanted[name]) for name in names])
         sums[-1] += torch.stack([_squares(wanted[name], None) for name in names])
-    return ((sums[:-1]) / (sums[-1] + 1e-30)).sum(1).tolist()
+    return (sums[:-1] / sums[-1].clamp_min(1e-300)).sum(1).tolist()
 
 
 def _squares(value: object, other: object) -> torch.Tensor:

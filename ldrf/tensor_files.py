@@ -8,6 +8,7 @@ import hashlib
 import math
 import stat
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def _check_archive(path: Path, size: int, checked: bool) -> None:
             raise ValueError("a checksum does not match")
 
 
-def first_odd(tensors: dict[str, Tensor], parameters: set[str]) -> str | None:
+def first_odd(tensors: Mapping[str, Tensor], parameters: set[str]) -> str | None:
     """The first tensor with a NaN, or the first parameter with an infinite value; masks of buffers may have those."""
     for name, tensor in tensors.items():
         tensor = tensor.float() if tensor.is_floating_point() and tensor.element_size() == 1 else tensor

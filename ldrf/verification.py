@@ -11,6 +11,7 @@ from ldrf.chance import same_chance
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.network import Network
+from ldrf.tensor_files import first_odd
 from ldrf.tracing import Weights, working_copy
 
 
@@ -27,6 +28,13 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
         raise LdrfError(
             f"The slim {type(model).__name__} does not run, so it is not handed out: {problem}"
         ) from problem
+    finite = {name for name, t in network.model.state_dict().items() if bool(torch.isfinite(t).all())}
+    odd = first_odd(model.state_dict(), finite)
+    if odd is not None:
+        raise LdrfError(
+            f"The slim {type(model).__name__} is not handed out: numbers of '{odd}' do not fit "
+            f"{model.state_dict()[odd].dtype}; prune a float32 copy."
+        )
     if [t.shape for t in outputs] != shapes:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
     trace = network.trace

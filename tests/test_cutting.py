@@ -120,7 +120,7 @@ def test_numbers_that_a_module_keeps_follow_the_width(tmp_path):
     torch.testing.assert_close(loaded(x), result.model(x))
 
 
-def test_a_forward_of_chance_is_refused():
+def test_a_forward_of_chance_is_cut_with_a_warning():
     class Noisy(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -129,5 +129,5 @@ def test_a_forward_of_chance_is_refused():
         def forward(self, x: Tensor) -> Tensor:
             return self.two(F.relu(self.one(x.flatten(1)))) + torch.rand(5)
 
-    with pytest.raises(ldrf.LdrfError, match="depends on chance"):
-        ldrf.prune(settled(Noisy()), [images(8)], speedup=1.2)
+    with pytest.warns(ldrf.LdrfWarning, match="gives other outputs for the same inputs each time"):
+        assert ldrf.prune(settled(Noisy()), [images(8)], speedup=1.2, config=FAST).speedup >= 1.2
