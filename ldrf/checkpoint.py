@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.processes import is_first
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.surgery import write_sizes, write_tensors
 
@@ -38,9 +39,12 @@ def save(
 
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
     ``details`` adds to what the report shows beside spectra and error curves (feature maps).
-    An earlier result in the same place is replaced; a folder with anything else in it is refused.
+    An earlier result in the same place is replaced; a folder with anything else in it is refused. Of several processes
+    only the first writes.
     """
     folder = Path(folder).expanduser()
+    if not is_first():
+        return folder
     _check_place(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

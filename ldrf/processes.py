@@ -90,7 +90,7 @@ def from_first(make: Callable[[], T]) -> T:
     """What ``make`` returns or raises in the first process, the only one that calls it."""
     if count() == 1:
         return make()
-    made: tuple[Any, Exception | None] = (None, None)
+    made: Any = None
     if is_first():
         try:
             made = make(), None
@@ -177,3 +177,13 @@ class _Summed(torch.autograd.Function):
 def summed(tensor: Tensor) -> Tensor:
     """The sum over processes as a part of each one's loss."""
     return _Summed.apply(tensor) if count() > 1 else tensor  # pyright: ignore[reportReturnType]
+
+
+def sum_slopes(parameters: Iterable[Tensor]) -> None:
+    """Replace the gradients of a loss over this process's rows by those over all rows."""
+    slopes = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if count() == 1 or not slopes:
+        return
+    whole = sum_over(torch.cat([slope.flatten() for slope in slopes]))
+    for slope, part in zip(slopes, whole.split([slope.numel() for slope in slopes]), strict=True):
+        slope.copy_(part.view(slope.shape))

@@ -11,9 +11,9 @@ from ldrf.processes import is_first
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], what: str) -> Iterable[T]:
+def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterable[T]:
     """Show a bar over ``items`` on a terminal, nothing elsewhere nor in other processes than the first."""
-    total = len(items) if isinstance(items, Sized) else None
+    total = len(items) if isinstance(items, Sized) else total
     return tqdm(items, desc=what, total=total, disable=None if is_first() else True, leave=False)
 
 

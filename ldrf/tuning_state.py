@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.processes import from_first, is_first
 from ldrf.result import Epoch
 
 
@@ -75,8 +76,8 @@ NUMBERS = ("began", "best_score", "best_distance", "best_epoch", "trained", "jud
 
 
 def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> None:
-    """Write the state after an epoch, all or nothing."""
-    if path is None:
+    """Write the state after an epoch, all or nothing; of several processes the first does."""
+    if path is None or not is_first():
         return
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,12 +97,26 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
 
 def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
     """Bring ``run`` to where the file says it was; False where there is no such file."""
-    if path is None or not Path(path).expanduser().exists():
+    state = None if path is None else from_first(lambda: _stored(Path(path).expanduser(), config, start))
+    if state is None:
         return False
+    run.student.load_state_dict(state["student"])
+    run.average.load_state_dict(state["average"])
+    run.optimiser.load_state_dict(state["optimiser"])
+    run.best, run.epochs = state["best"], [Epoch(**e) for e in state["epochs"]]
+    for name in NUMBERS:
+        setattr(run, name, state[name])
+    return True
+
+
+def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
+    """The state in the file, if there is one: that of a run with these settings on this slim model."""
+    if not path.exists():
+        return None
     try:
-        state = torch.load(Path(path).expanduser(), weights_only=True, map_location=run.device)
+        state = torch.load(path, weights_only=True, map_location="cpu")
         found, origin = state["config"], state["start"]
-        epochs = [Epoch(**e) for e in state["epochs"]]
+        [Epoch(**e) for e in state["epochs"]]
     except Exception as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
     if origin != _fingerprint(start):
@@ -112,13 +127,7 @@ def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) ->
             f"'{path}' was written with other settings ({', '.join(changed)}): "
             "use the same to go on, or delete it to start anew."
         )
-    run.student.load_state_dict(state["student"])
-    run.average.load_state_dict(state["average"])
-    run.optimiser.load_state_dict(state["optimiser"])
-    run.best, run.epochs = state["best"], epochs
-    for name in NUMBERS:
-        setattr(run, name, state[name])
-    return True
+    return state
 
 
 def _fingerprint(model: nn.Module) -> str:
