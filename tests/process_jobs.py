@@ -1,9 +1,9 @@
 """What the tests let several processes do together, and a single one alone: the same functions."""
 
-import json
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import ldrf
 from ldrf import processes
 from ldrf.data.sources import IndexedBatches
+from ldrf.network import read_network
 from ldrf.norms import shared_norms
 from ldrf.tuning_data import own_batches, parts
 
@@ -22,12 +23,12 @@ MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selectio
 TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2)
 
 
-def work(rank: int, count: int, folder: str, jobs: tuple[str, ...]) -> None:
-    """One of ``count`` processes: it does the jobs and keeps what came out of them, its own outputs included."""
+def work(rank: int, count: int, folder: str) -> None:
+    """One of ``count`` processes: it does all jobs and keeps what came out of them."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", ldrf.LdrfWarning)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=count)
-    found = {job: JOBS[job](Path(folder)) for job in jobs}
+    found = {job: JOBS[job](Path(folder)) for job in JOBS}
     dist.destroy_process_group()
     torch.save(found, f"{folder}/{rank}.pt")
 
@@ -37,38 +38,34 @@ def answers(model: nn.Module) -> Tensor:
         return model.eval()(images(16, seed=9))
 
 
+def labelled(rows: int, batch: int) -> list[Any]:
+    return [(x, torch.arange(len(x)) % 5) for x in images(rows).split(batch)]
+
+
 def prune(folder: Path) -> dict[str, Any]:
-    """37 images in batches of 11 and chunks of at most 8: uneven shares, and a chunk of fewer rows than processes."""
+    """37 images in batches of 10 and chunks of 8 and 2: uneven shares, and chunks of which a third process has none.
+
+    The network is read once; then the mask of Eqn. 4 in an embedding's metric and a method with labels prune it, too.
+    """
     told: list[str] = []
-    batches = images(37).split(11)
-    result = ldrf.prune(
-        make(Residual), batches, speedup=1.5, config=CONFIG, on_event=lambda event, data: told.append(event)
-    )
+    batches, network = labelled(37, 10), read_network(make(Residual), labelled(37, 10), (), CONFIG, True)
+    found: dict[str, Any] = {}
+    with patch("ldrf.pipeline.read_network", lambda *_: network):
+        ways = {"ldrf": CONFIG, "mask": MASK, "molchanov2017": CONFIG, "thinet": CONFIG}
+        for way, config in list(ways.items())[: 1 if processes.count() == 2 else None]:
+            listener = (lambda event, _: told.append(event)) if way == "ldrf" else None
+            method = "ldrf" if way == "mask" else way
+            result = ldrf.prune(network.model, batches, speedup=1.5, config=config, method=method, on_event=listener)
+            found[way] = {"outputs": answers(result.model), "widths": result.widths, "images": result.images}
     ldrf.save(result, folder / f"saved-by-{processes.rank()}")
-    return {"outputs": answers(result.model), "widths": result.widths, "images": result.images, "told": told}
-
-
-def mask(folder: Path) -> dict[str, Any]:
-    """Images one by one, so that every chunk is in one process alone; the mask of Eqn. 4 and an embedding's metric."""
-    result = ldrf.prune(make(Residual), images(11).split(1), speedup=1.4, config=MASK)
-    return {"outputs": answers(result.model), "widths": result.widths}
-
-
-def taylor(folder: Path) -> dict[str, Any]:
-    batches = [(x, torch.arange(len(x)) % 5) for x in images(21).split(10)]
-    result = ldrf.prune(make(Residual), batches, speedup=1.5, config=CONFIG, method="molchanov2017")
-    return {"outputs": answers(result.model), "widths": result.widths}
-
-
-def labelled(rows: int) -> list[Any]:
-    return [(images(rows), torch.arange(rows) % 5)]
+    return {**found, "told": told, "rows": [chunk.rows for chunk in network.calibration.chunks]}
 
 
 def finetune(folder: Path) -> dict[str, Any]:
     """30 images to train on in batches of 7, the last of 2: fewer than three processes."""
-    dense = make(Residual)
-    slim = ldrf.prune(dense, [images(16)], widths={"block1.conv1": 4}, config=ldrf.PruneConfig(solver="none")).model
-    tuned = ldrf.finetune(slim, dense, labelled(37), config=TUNE, resume=folder / f"state-{processes.count()}.pt")
+    dense, slim = make(Residual), make(Residual, seed=1)
+    state = folder / f"state-{processes.count()}.pt"
+    tuned = ldrf.finetune(slim, dense, labelled(37, 37), config=TUNE, resume=state)
     losses = [e.loss for e in tuned.epochs]
     norm = tuned.model.get_submodule("block1.bn1").state_dict()
     return {"outputs": answers(tuned.model), "losses": losses, "ended": tuned.ended, "images": tuned.images, **norm}
@@ -116,7 +113,7 @@ def agreement(folder: Path) -> dict[str, Any]:
 def reading(folder: Path) -> dict[str, Any]:
     """Batches made from rows: what is read of them, to train on and to judge by."""
     read: list[list[int]] = []
-    batches = IndexedBatches(lambda rows: (read.append(rows), labelled(len(rows))[0])[1], tuple(range(10)), batch=4)
+    batches = IndexedBatches(lambda rows: (read.append(rows), labelled(len(rows), 10)[0])[1], tuple(range(10)), batch=4)
     shares = [(part.start, part.whole, part.weight) for part in parts(make(Residual), batches, True)]
     trained = [*read]
     judged = len(list(own_batches(batches)))
@@ -125,8 +122,6 @@ def reading(folder: Path) -> dict[str, Any]:
 
 JOBS = {
     "prune": prune,
-    "mask": mask,
-    "taylor": taylor,
     "finetune": finetune,
     "norms": norms,
     "agreement": agreement,
@@ -140,7 +135,7 @@ def factory() -> nn.Module:
 
 def data(split: str) -> list[Any]:
     rows = 37 if split == "train" else 12
-    return [(x, torch.arange(len(x)) % 5) for x in images(rows, seed=split == "test").split(11)]
+    return [(x, torch.arange(len(x)) % 5) for x in images(rows, seed=int(split == "test")).split(11)]
 
 
 def dying_factory() -> nn.Module:
@@ -153,7 +148,3 @@ def dying_factory() -> nn.Module:
     if processes.rank() == 1:
         ldrf.pipeline.commit_solution = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # pyright: ignore
     return factory()
-
-
-def read_result(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "ldrf.json").read_text())

@@ -18,10 +18,6 @@ import ldrf
 from ldrf import cli, processes
 from ldrf.cli import launch
 
-CHECKS = ("norms", "agreement", "reading")
-# What each number of processes does; starting them is what takes the time.
-SHARED = {2: ("prune", "finetune", *CHECKS), 3: ("prune", "mask", "taylor", "finetune", *CHECKS)}
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
@@ -30,7 +26,7 @@ def found(tmp_path_factory):
     @cache
     def started(count: int) -> tuple[Path, list[dict[str, Any]]]:
         folder = tmp_path_factory.mktemp(f"processes-{count}")
-        mp.spawn(process_jobs.work, (count, str(folder), SHARED[count]), nprocs=count)  # pyright: ignore
+        mp.spawn(process_jobs.work, (count, str(folder)), nprocs=count)  # pyright: ignore
         return folder, [torch.load(folder / f"{rank}.pt") for rank in range(count)]
 
     def look(job: str, count: int) -> tuple[Path, list[dict[str, Any]]]:
@@ -52,18 +48,26 @@ def assert_same_answers(mine: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("job", "count"), [("prune", 2), ("prune", 3), ("mask", 3), ("taylor", 3)])
-def test_pruning_gives_the_slim_model_of_one_process(found, alone, job, count):
-    for mine in found(job, count)[1]:
-        assert mine["widths"] == alone(job)["widths"]
-        assert_same_answers(mine, alone(job))
+@pytest.mark.parametrize(
+    ("way", "count"), [("ldrf", 2), ("ldrf", 3), ("mask", 3), ("molchanov2017", 3), ("thinet", 3)]
+)
+def test_pruning_gives_the_slim_model_of_one_process(found, alone, way, count):
+    for mine in found("prune", count)[1]:
+        assert mine[way]["widths"] == alone("prune")[way]["widths"] and mine[way]["images"] == 37
+        assert_same_answers(mine[way], alone("prune")[way])
+
+
+@pytest.mark.slow
+def test_every_chunk_is_divided_and_short_ones_go_round(found, alone):
+    shares = [mine["rows"] for mine in found("prune", 3)[1]]
+    assert [sum(rows) for rows in zip(*shares, strict=True)] == alone("prune")["rows"] == [8, 2, 8, 2, 8, 2, 7]
+    assert max(map(sum, shares)) - min(map(sum, shares)) <= 2 and any(0 in rows for rows in shares)
 
 
 @pytest.mark.slow
 def test_only_the_first_process_tells_and_writes(found, alone):
     folder, (first, *others) = found("prune", 3)
     assert first["told"] == alone("prune")["told"] and not any(other["told"] for other in others)
-    assert first["images"] == 37
     assert [path.name for path in folder.glob("saved-by-*")] == ["saved-by-0"]
     assert ldrf.load(folder / "saved-by-0", process_jobs.factory()) is not None
 
@@ -122,7 +126,7 @@ def test_alone_everything_is_the_identity():
     assert processes.share(5) == (0, 5) and processes.turns([1, 2]) == [1, 2] and processes.gather(3) == [3]
     assert processes.sum_over(x) is x and processes.summed(x) is x and processes.summed_gradients(x)[0] is x
     assert processes.agreed(x) is x and processes.from_first(lambda: x) is x and processes.joined({1: 2}) == {1: 2}
-    assert float(processes.no_loss([x, x])) == 0
+    assert processes.no_loss([x, x]).item() == 0
 
 
 def test_a_lost_process_is_one_sentence():
@@ -158,7 +162,7 @@ def test_torchrun_prunes_and_tunes_with_one_voice(tmp_path):
     ]
     data = f"{process_jobs.__file__}:data"
     tune = ["finetune", tmp_path / "slim", "--data", data, "--out", tmp_path / "tuned", "--epochs", 1, "--batch", 8]
-    done = torchrun(*tune)
+    done = torchrun(*tune, "--architecture", f"{process_jobs.__file__}:factory")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("Saved in") == 1
     assert sorted(p.name for p in tmp_path.iterdir()) == ["slim", "tuned"]
