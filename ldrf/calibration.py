@@ -14,8 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ldrf.chunks import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
+from ldrf.processes import sum_all, sum_over
 from ldrf.rows import Moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
 from ldrf.tracing import Layer, Trace, Weights, run, source_of
@@ -25,34 +27,6 @@ Values = dict[str, Any]
 LARGEST = 1e15  # of an activation: a hundred million squares of it still have a sum in float32
 
 
-@dataclass(frozen=True)
-class Calibration:
-    """Chunks of inputs; those in ``held_out`` only judge, they are never fitted."""
-
-    chunks: tuple[Inputs, ...]
-    held_out: frozenset[int]
-
-    @property
-    def fitting(self) -> list[int]:
-        rest = [i for i in range(len(self.chunks)) if i not in self.held_out]
-        return rest or sorted(self.held_out)  # a single image both fits and judges
-
-    @property
-    def examples(self) -> int:
-        return sum(c.rows for c in self.chunks)
-
-
-def split_held_out(chunks: tuple[Inputs, ...], share: float) -> Calibration:
-    """Set every k-th chunk aside for judging; a single chunk is cut in two so that both sides have rows."""
-    if len(chunks) == 1 and chunks[0].rows > 1:
-        middle = min(chunks[0].rows - 1, max(1, round(chunks[0].rows * (1 - share))))
-        chunks = (chunks[0].map(lambda t: t[:middle]), chunks[0].map(lambda t: t[middle:]))
-        return Calibration(chunks, frozenset({1}))
-    every = max(2, round(1 / share))
-    held = frozenset(range(every - 1, len(chunks), every)) or frozenset({len(chunks) - 1})
-    return Calibration(chunks, held if len(chunks) > 1 else frozenset({0}))
-
-
 @dataclass
 class Survey:
     """What one dense pass says of a unit: a Gram matrix per consumer, share of zeros and mean size per neuron."""
@@ -60,7 +34,6 @@ class Survey:
     moments: list[Moments]
     zeros: Tensor  # [n], APoZ
     activity: Tensor  # [n], mean absolute value
-    rows: int = 0
 
 
 def input_values(trace: Trace, chunk: Inputs) -> Values:
@@ -74,13 +47,11 @@ def survey(
     trace: Trace, weights: Weights, units: tuple[Unit, ...], calibration: Calibration, seed: int, progress: Any
 ) -> dict[str, Survey]:
     """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
-    generator = torch.Generator().manual_seed(seed)
     shared: dict[str, Moments] = {}
-    empty = lambda u: [Moments.empty(0, 0)] * len(u.consumers)  # noqa: E731
-    found = {u.name: Survey(empty(u), torch.zeros(u.width), torch.zeros(u.width)) for u in units}
+    sums = {u.name: torch.zeros(3, u.width, dtype=torch.float64) for u in units}
     last = _last_uses(trace)
     fitting = set(calibration.fitting)
-    for index in progress(range(len(calibration.chunks)), "survey"):
+    for index in progress(calibration.own(), "survey"):
         values = input_values(trace, calibration.chunks[index])
         for position, node in enumerate(trace.nodes):
             with telling_images(calibration, index):
@@ -89,16 +60,27 @@ def survey(
             readers = list(_readers(units, node.name)) if index in fitting else []
             if readers:
                 layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
-                rows = _reader_rows(layer, x, calibration, generator)
+                rows = input_rows(layer, x, sampled(layer, x, calibration, index, _columns(layer), seed))
                 # Units whose maps are joined have a reader in common, and with it one Gram matrix.
                 moments = shared.get(node.name) or shared.setdefault(node.name, Moments.empty(rows.shape[1], 0))
                 moments.add(rows, rows.new_zeros(len(rows), 0))
                 for unit, c in readers:
-                    found[unit.name].moments[c] = moments
-                    _note_neurons(found[unit.name], unit, c, rows, len(x) / calibration.examples)
+                    _note_neurons(sums[unit.name], unit, c, rows)
             for name in last.get(position, ()):
                 values.pop(name, None)
+    found = _over_processes(units, {node: m.gram for node, m in shared.items()}, sums)
     _warn_of_few_rows(units, found, calibration.examples)
+    return found
+
+
+def _over_processes(units: tuple[Unit, ...], grams: dict[str, Tensor], sums: dict[str, Tensor]) -> dict[str, Survey]:
+    """What all processes saw: Gram matrices by node of the reader, sums [zeros, sizes, values seen] by unit."""
+    moments = {node: Moments.of_gram(gram) for node, gram in sum_all(grams).items()}
+    found = {}
+    for unit in units:
+        zeros, sizes, seen = sum_over(sums[unit.name])
+        seen = seen.clamp_min(1)
+        found[unit.name] = Survey([moments[c.layer.node] for c in unit.consumers], zeros / seen, sizes / seen)
     return found
 
 
@@ -125,21 +107,18 @@ def layer_inputs(
     trace: Trace, weights: Weights, calibration: Calibration, seed: int, progress: Any
 ) -> dict[str, Moments]:
     """Gram matrix of every layer's input rows over the fitting chunks, by layer node."""
-    generator = torch.Generator().manual_seed(seed)
     layers = {layer.node: layer for layer in trace.layers if layer.groups == 1}
     found: dict[str, Moments] = {}
     with torch.no_grad():
-        for index in progress(calibration.fitting, "layers"):
-            chunk = calibration.chunks[index]
+        for index in progress(calibration.own(calibration.fitting), "layers"):
             with telling_images(calibration, index):
-                values = run(trace, weights, trace.nodes, input_values(trace, chunk))
+                values = run(trace, weights, trace.nodes, input_values(trace, calibration.chunks[index]))
             for node, layer in layers.items():
                 check_finite(trace, trace.node(node), values)
                 x = values[source_of(trace.node(node))]
-                limit = max(int(rows_wanted(0) * chunk.rows / calibration.examples), 1)
-                rows = input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
+                rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
                 found.setdefault(node, Moments.empty(rows.shape[1], 0)).add(rows, rows.new_zeros(len(rows), 0))
-    return found
+    return {node: Moments.of_gram(gram) for node, gram in sum_all({n: m.gram for n, m in found.items()}).items()}
 
 
 def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
@@ -149,28 +128,28 @@ def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
                 yield unit, i
 
 
-def _reader_rows(layer: Layer, x: Tensor, calibration: Calibration, generator: torch.Generator) -> Tensor:
-    """Sampled rows of a layer's input, as many as its share of the images allows."""
-    limit = max(int(rows_wanted(layer.inputs * _kernel_size(layer.kernel)) * (len(x) / calibration.examples)), 1)
-    return input_rows(layer, x, sample_positions(layer, len(x), limit, generator))
+def sampled(layer: Layer, x: Tensor, calibration: Calibration, chunk: int, columns: int, seed: int) -> Tensor | None:
+    """Which rows of a layer's input ``x`` in a chunk to use: each image gives its share of those wanted."""
+    limit = max(rows_wanted(columns) // calibration.examples, 1)
+    return sample_positions(layer, len(x), calibration.images(chunk), limit, seed)
 
 
-def _note_neurons(entry: Survey, unit: Unit, index: int, rows: Tensor, share: float) -> None:
-    """Add what a consumer's input rows say of each neuron that it is the first to read."""
+def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
+    """Add what a consumer's input rows say of each neuron that it is the first to read.
+
+    Sums [zeros, sizes, values seen]: counts are exact, so equal neurons stay equal whatever is added first.
+    """
     channels = torch.as_tensor(unit.consumers[index].channels)
     seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
     own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
     per_neuron, owner = rows.view(len(rows), len(channels), -1)[:, own], channels[own]
-    repeats = torch.bincount(owner, minlength=unit.width)[owner]
-    entry.zeros.index_add_(0, owner, (per_neuron <= 0).float().mean((0, 2)) * share / repeats)
-    entry.activity.index_add_(0, owner, per_neuron.abs().mean((0, 2)) * share / repeats)
+    seen = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
+    noted = [(per_neuron <= 0).sum((0, 2)), per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
+    sums.index_add_(1, owner, torch.stack([part.double() for part in noted]))
 
 
-def _kernel_size(kernel: tuple[int, ...]) -> int:
-    size = 1
-    for k in kernel:
-        size *= k
-    return size
+def _columns(layer: Layer) -> int:
+    return layer.inputs * math.prod(layer.kernel)
 
 
 def rows_wanted(columns: int) -> int:
@@ -202,9 +181,9 @@ def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, IndexError, ValueError, TypeError) as problem:
-        ends = [sum(chunk.rows for chunk in calibration.chunks[:i]) for i in (index, index + 1)]
+        images = calibration.images(index)
         told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise LdrfError(f"The network cannot take calibration images {ends[0] + 1} to {ends[1]}: {told}.") from problem
+        raise LdrfError(f"The network cannot take calibration images {images.start + 1} to {images.stop}: {told}.") from problem
 
 
 def run_lean(trace: Trace, weights: Weights, start: int, stop: int, values: Values) -> Values:
@@ -246,8 +225,8 @@ class Lockstep:
         self.at = 0
         self.diverged = False
         self.small: dict[tuple[str, int], Values] = {}
-        for index, chunk in enumerate(calibration.chunks):
-            self._keep("dense", index, input_values(trace, chunk))
+        for index in calibration.own():
+            self._keep("dense", index, input_values(trace, calibration.chunks[index]))
 
     def _keep(self, net: str, chunk: int, values: Values) -> None:
         self.small[net, chunk] = {k: v for k, v in values.items() if not isinstance(v, Tensor)}
@@ -285,7 +264,7 @@ class Lockstep:
     def advance(self, to: int) -> None:
         """Move both frontiers to graph position ``to``."""
         live = self._live(to)
-        for chunk in range(len(self.calibration.chunks)):
+        for chunk in self.calibration.own():
             for net in ("dense", "slim") if self.diverged else ("dense",):
                 values = run(self.trace, self.weights(net), self.trace.nodes[self.at : to], self._load(net, chunk))
                 for key in self._keys(net, chunk):
@@ -305,7 +284,7 @@ class Lockstep:
     def commit(self, slim: Weights) -> None:
         """Take over new slim weights; from the first change on the slim network has a frontier of its own."""
         if not self.diverged:
-            for index in range(len(self.calibration.chunks)):
+            for index in self.calibration.own():
                 self._keep("slim", index, self._load("dense", index))
             self.diverged = True
         self.slim = slim

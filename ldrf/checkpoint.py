@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
 from ldrf.fitting import check_fits, check_runs
+from ldrf.processes import is_first
 from ldrf.record import RECORD, read_record, sealed
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.strict_json import plain
@@ -39,9 +40,12 @@ def save(
 
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
     ``details`` adds to what the report shows beside spectra and error curves (feature maps).
-    An earlier result in the same place is replaced; a folder with anything else in it is refused.
+    An earlier result in the same place is replaced; a folder with anything else in it is refused. Of several processes
+    only the first writes.
     """
     folder = Path(folder).expanduser()
+    if not is_first():
+        return folder
     _check_place(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))

@@ -1,6 +1,6 @@
 """How far a slim network's outputs and embeddings are from the dense one's: the loss of fine-tuning without labels."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.inputs import Inputs
+from ldrf.processes import sum_over
 
 
 @torch.no_grad()
@@ -54,25 +55,43 @@ def taps(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
             handle.remove()
 
 
-def output_distance(mine: Any, theirs: Any) -> Tensor:
+def variance(values: Tensor) -> Tensor:
+    return values.var(correction=0)
+
+
+def shared_variance(values: Tensor) -> Tensor:
+    """The variance over the values of all processes."""
+    mean = values.mean(dtype=torch.float64)
+    squares = values.numel() * (variance(values).double() + mean.square())
+    number, total, squares = sum_over(
+        torch.stack([torch.full_like(mean, values.numel()), values.numel() * mean, squares])
+    )
+    return ((squares - total.square() / number) / number).to(values.dtype)
+
+
+# How the variance of the dense values is found, to which distances are relative.
+Variance = Callable[[Tensor], Tensor]
+
+
+def output_distance(mine: Any, theirs: Any, spread: Variance = variance) -> Tensor:
     """Kullback-Leibler divergence of scores [batch, classes]; of any other outputs the relative squared distance."""
     one, other = _floats(mine), _floats(theirs)
     if len(one) == 1 and one[0].ndim == 2 and one[0].shape[1] > 1:
         return F.kl_div(one[0].log_softmax(1), other[0].log_softmax(1), log_target=True, reduction="batchmean")
-    return _mean([_relative(a, b) for a, b in zip(one, other, strict=True)])
+    return _mean([_relative(a, b, spread) for a, b in zip(one, other, strict=True)])
 
 
-def embedding_distance(mine: dict[str, Any], theirs: dict[str, Any]) -> Tensor:
+def embedding_distance(mine: dict[str, Any], theirs: dict[str, Any], spread: Variance = variance) -> Tensor:
     """The relative squared distance at every meeting point, on average; 0 where there are none."""
-    return _mean([_relative(mine[name], theirs[name]) for name in theirs])
+    return _mean([_relative(mine[name], theirs[name], spread) for name in theirs])
 
 
 def _floats(outputs: Any) -> list[Tensor]:
     return [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor) and t.is_floating_point()]
 
 
-def _relative(mine: Tensor, theirs: Tensor) -> Tensor:
-    return F.mse_loss(mine, theirs) / theirs.var(correction=0).clamp_min(1e-12)
+def _relative(mine: Tensor, theirs: Tensor, spread: Variance) -> Tensor:
+    return F.mse_loss(mine, theirs) / spread(theirs).clamp_min(1e-12)
 
 
 def _mean(parts: list[Tensor]) -> Tensor:

@@ -14,6 +14,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from ldrf.processes import is_first
+
 OnEvent = Callable[[str, dict[str, Any]], None]
 
 log = logging.getLogger("ldrf")
@@ -21,9 +23,14 @@ log.addHandler(logging.NullHandler())  # silent unless the program that uses ldr
 
 
 def teller(on_event: OnEvent | None) -> Callable[..., None]:
-    """A function ``tell(event, **data)`` that logs, and calls ``on_event`` if there is one; data is ready for JSON."""
+    """A function ``tell(event, **data)`` that logs, and calls ``on_event`` if there is one; data is ready for JSON.
+
+    Of several processes only the first tells.
+    """
 
     def tell(event: str, **data: Any) -> None:
+        if not is_first():
+            return
         log.info("%s: %s", event, data)
         if on_event is not None:
             on_event(event, data)

@@ -20,14 +20,16 @@ from torch import Tensor, nn
 from ldrf.config import FinetuneConfig
 from ldrf.cost import count_macs, count_parameters
 from ldrf.data.sources import IndexedBatches
-from ldrf.distillation import embedding_distance, meeting_points, output_distance, taps
+from ldrf.distillation import embedding_distance, meeting_points, output_distance, shared_variance, taps, variance
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.events import OnEvent, teller
 from ldrf.inputs import Inputs, main_output
+from ldrf.norms import shared_norms
+from ldrf.processes import check_same, sum_number, sum_over, sum_slopes
 from ldrf.progress import progress
 from ldrf.result import Epoch, FinetuneResult, Measure, PruneResult, versions
 from ldrf.training import augment
-from ldrf.tuning_data import Sample, in_memory, read_sample
+from ldrf.tuning_data import Part, in_memory, own_batches, parts, read_sample
 from ldrf.tuning_state import Run, keep, resumed
 
 
@@ -65,6 +67,7 @@ def finetune(
     run = Run.of(start, config.rate)
     training, judging = _split(run.student, batches, held_out, config)
     example = _example(run.student, judging, config)
+    check_same([*start.state_dict().values(), *example.tensors()], "weights and images")
     task = _task(run, dense, judging, example, config)
     if not resumed(run, resume, config, start):
         run.begin(*_judge(run.student, task))
@@ -151,7 +154,7 @@ def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
     """On the held-out images: the score of ``model`` (1 at best), its distance from what is wanted, their number."""
     model.eval()
     good, total, far, rows = 0.0, 0.0, 0.0, 0
-    for batch in progress(task.judging, "judge"):
+    for batch in progress(own_batches(task.judging), "judge"):
         sample = read_sample(model, batch, task.config.labels > 0)
         inputs = _ready(sample.inputs, task.device)
         outputs = inputs.call(model)
@@ -165,7 +168,8 @@ def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
             distance = output_distance(outputs, wanted)
         good, total = good + got, total + possible
         far, rows = far + float(distance) * count, rows + count
-    return good / max(total, 1e-30), far / max(rows, 1), rows
+    good, total, far, rows = sum_over(torch.tensor([good, total, far, rows], dtype=torch.float64)).tolist()
+    return good / max(total, 1e-30), far / max(rows, 1), int(rows)
 
 
 def _closeness(mine: Tensor, dense: Tensor, measure: Measure) -> tuple[float, float]:
@@ -192,21 +196,23 @@ def _epoch(run: Run, batches: Iterable[Any], task: _Task) -> tuple[float, int]:
     count = len(batches) if isinstance(batches, Sized) else None
     total, steps, rows = 0.0, 0, 0
     _set_modes(run.student, config)
-    for step, batch in enumerate(progress(batches, f"epoch {epoch + 1} of {config.epochs}")):
-        sample = read_sample(run.student, batch, config.labels > 0)
-        if sample.inputs.rows < 2 and config.norms == "batch":
+    shared = parts(run.student, batches, config.labels > 0)
+    for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {config.epochs}", count)):
+        if part.whole < 2 and config.norms == "batch":
             continue  # a single row has no variance
         for group in run.optimiser.param_groups:
             group["lr"] = _rate(epoch + (step / count if count else 0), config)
-        loss = _loss(run.student, sample, task, generator)
-        if not math.isfinite(loss.item()):
+        loss = part.weight * _loss(run.student, part, task, generator)
+        value = sum_number(loss.item())
+        if not math.isfinite(value):
             warnings.warn(f"The loss is not a number in epoch {epoch + 1}: a smaller rate may help.", LdrfWarning, 2)
             return math.nan, rows
         run.optimiser.zero_grad(set_to_none=True)
         loss.backward()
+        sum_slopes(run.student.parameters())
         run.optimiser.step()
         run.follow(config.ema)
-        total, steps, rows = total + loss.item(), steps + 1, rows + sample.inputs.rows
+        total, steps, rows = total + value, steps + 1, rows + part.whole
     if not steps:
         raise LdrfError("Fine-tuning needs at least one batch of two images. Got none.")
     return total / steps, rows
@@ -220,19 +226,19 @@ def _set_modes(student: nn.Module, config: FinetuneConfig) -> None:
             module.train(config.norms == "batch")
 
 
-def _loss(student: nn.Module, sample: Sample, task: _Task, generator: torch.Generator) -> Tensor:
+def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generator) -> Tensor:
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
-    config = task.config
-    inputs = _augmented(sample.inputs, generator) if config.augment else sample.inputs
+    config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
+    inputs = _augmented(part, generator) if config.augment else sample.inputs
     inputs = _ready(inputs, task.device)
-    with taps(student, task.points) as mine:
+    with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
     loss = torch.zeros((), device=task.device)
     if task.teacher is not None:
         with torch.no_grad(), taps(task.teacher, task.points) as theirs:
             wanted = inputs.call(task.teacher)
-        loss = loss + config.logits * output_distance(outputs, wanted)
-        loss = loss + config.embeddings * embedding_distance(mine, theirs)
+        loss = loss + config.logits * output_distance(outputs, wanted, spread)
+        loss = loss + config.embeddings * embedding_distance(mine, theirs, spread)
     if sample.labels is not None:
         loss = loss + config.labels * _cross_entropy(main_output(outputs), sample.labels)
     return loss
@@ -248,12 +254,12 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(scores, labels.to(scores.device))
 
 
-def _augmented(inputs: Inputs, generator: torch.Generator) -> Inputs:
+def _augmented(part: Part, generator: torch.Generator) -> Inputs:
     """Flipped and shifted, where the input is one batch of images [n, c, h, w]."""
-    images = inputs.tensors()
+    inputs, images = part.sample.inputs, part.sample.inputs.tensors()
     if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
         return inputs
-    return inputs.map(lambda t: augment(t, generator))
+    return inputs.map(lambda t: augment(t, generator, part.start, part.whole))
 
 
 def _ready(inputs: Inputs, device: torch.device) -> Inputs:

@@ -17,6 +17,7 @@ from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.metric import measured
 from ldrf.problem import Problem, goal_power, neurons, read, source, target
+from ldrf.processes import no_loss, sum_over, summed_gradients
 from ldrf.rows import output_rows
 from ldrf.units import Consumer
 
@@ -186,14 +187,13 @@ def mask_unit(
     matrices = [walk.slim.layers[c.layer.node][0].flatten(1).T for c in unit.consumers]
 
     def error(chunk: int, readers: list[Tensor]) -> Tensor:
-        moved = rows()
-        values = neurons(problem, chunk, moved[:, :-1].reshape(weight.shape), moved[:, -1])
-        lost = torch.zeros(())
-        for i, (consumer, reader) in enumerate(zip(unit.consumers, readers, strict=True)):
-            x = values[source(consumer.layer, problem.trace)]
-            gap = read(consumer, x, reader, x.new_zeros(consumer.layer.outputs)) - target(problem, chunk, i)
-            gap = output_rows(consumer.layer, gap, None)
-            lost = lost + measured(gap - gap.mean(0), problem.metrics[i], -1).square().sum()
+        moved, *readers = summed_gradients(rows(), *readers)
+        lost = no_loss([moved, *readers])
+        gaps = _gaps(problem, chunk, moved[:, :-1].reshape(weight.shape), moved[:, -1], readers)
+        for gap, metric in zip(gaps, problem.metrics, strict=True):
+            # The mean is over all processes. It need not be differentiated: about it the gaps sum to zero.
+            whole = sum_over(torch.cat([gap.detach().sum(0), gap.new_full((1,), len(gap))]).double())
+            lost = lost + measured(gap - (whole[:-1] / whole[-1]).float(), metric, -1).square().sum()
         return lost / (goal_power(problem, chunk) + 1e-30)
 
     learned = learn_mask(
@@ -210,6 +210,19 @@ def mask_unit(
         seed=seed,
     )
     return learned.kept(width)
+
+
+def _gaps(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, readers: Sequence[Tensor]) -> list[Tensor]:
+    """What each consumer's outputs lack to their target [rows, o], no rows where this process has none."""
+    unit = problem.unit
+    if not problem.walk.calibration.own([chunk]):
+        return [torch.zeros(0, consumer.layer.outputs) for consumer in unit.consumers]
+    values, found = neurons(problem, chunk, weight, bias), []
+    for i, (consumer, reader) in enumerate(zip(unit.consumers, readers, strict=True)):
+        x = values[source(consumer.layer, problem.trace)]
+        gap = read(consumer, x, reader, x.new_zeros(consumer.layer.outputs)) - target(problem, chunk, i)
+        found.append(output_rows(consumer.layer, gap, None))
+    return found
 
 
 def _owner(consumer: Consumer) -> Tensor:

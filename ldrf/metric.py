@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from ldrf.calibration import Survey, input_values
+from ldrf.chunks import Calibration
 from ldrf.config import PruneConfig
 from ldrf.decomposition import decompose, decompose_with_data, normalise_embedding, rank_at
-from ldrf.inputs import Inputs
 from ldrf.network import Network
+from ldrf.processes import sum_all
 from ldrf.rows import Moments, output_rows
 from ldrf.tracing import run
 from ldrf.units import Consumer
@@ -64,15 +65,16 @@ def gradient_metrics(network: Network, goals: dict[str, Consumer]) -> dict[str, 
     The root of the mean squared gradient of a random mixture of the outputs, blended with a share alike for all.
     """
     sums: dict[str, Tensor] = {}
-    generator, seen = torch.Generator().manual_seed(0), 0
-    for index in network.calibration.fitting:
-        chunk = network.calibration.chunks[index]
-        for name, gradient in _goal_gradients(network, chunk, sorted(goals), generator).items():
+    calibration, seen = network.calibration, 0
+    for index in calibration.fitting:
+        found = _goal_gradients(network, index, sorted(goals)) if calibration.own([index]) else {}
+        for name, gradient in found.items():
             squares = output_rows(goals[name].layer, gradient, None).double().square().sum(0)
             sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
-        seen += chunk.rows
+        seen += calibration.sizes[index]
         if seen >= EXAMPLES:
             break
+    sums = sum_all(sums)
     return {name: _blended(sums.get(name), consumer.layer.outputs).sqrt() for name, consumer in goals.items()}
 
 
@@ -82,10 +84,10 @@ def _blended(squares: Tensor | None, outputs: int) -> Tensor:
     return (FLOOR + (1 - FLOOR) * squares / squares.mean()).float()
 
 
-def _goal_gradients(network: Network, chunk: Inputs, goals: list[str], generator: torch.Generator) -> dict[str, Tensor]:
-    """Gradient of a random mixture of the outputs with respect to each goal's value."""
-    trace = network.trace
-    values = input_values(trace, chunk)
+def _goal_gradients(network: Network, chunk: int, goals: list[str]) -> dict[str, Tensor]:
+    """Gradient of a random mixture of the outputs of a chunk with respect to each goal's value."""
+    trace, generator = network.trace, torch.Generator().manual_seed(chunk)
+    values = input_values(trace, network.calibration.chunks[chunk])
     watched: dict[str, Tensor] = {}
     with torch.enable_grad():
         for node in trace.nodes:
@@ -96,8 +98,21 @@ def _goal_gradients(network: Network, chunk: Inputs, goals: list[str], generator
                 values[node.name] = watched[node.name] = value if value.requires_grad else value.requires_grad_()
         outputs = [values[n] for n in trace.outputs if isinstance(values.get(n), Tensor)]
         outputs = [o for o in outputs if o.is_floating_point() and o.requires_grad]
-        mixed = sum((o * torch.randn(o.shape, generator=generator)).sum() for o in outputs)
+        mixed = sum((o * _noise(o, network.calibration, chunk, generator)).sum() for o in outputs)
         if not isinstance(mixed, Tensor):
             return {}
         found = torch.autograd.grad(mixed, list(watched.values()), allow_unused=True)
     return {name: g for name, g in zip(watched, found, strict=True) if g is not None}
+
+
+def _noise(output: Tensor, calibration: Calibration, chunk: int, generator: torch.Generator) -> Tensor:
+    """Normal noise of an output's shape: that of the whole chunk, of which this process takes its rows."""
+    rows, per_image = (
+        calibration.chunks[chunk].rows,
+        len(output) // calibration.chunks[chunk].rows if output.ndim else 0,
+    )
+    if per_image * rows != (len(output) if output.ndim else 1):  # not one or some entries an image
+        return torch.randn(output.shape, generator=generator)
+    whole = torch.randn(calibration.sizes[chunk] * per_image, *output.shape[1:], generator=generator)
+    start = calibration.starts[chunk] * per_image
+    return whole[start : start + len(output)]

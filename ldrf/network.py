@@ -7,11 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from ldrf.calibration import Calibration, split_held_out
 from ldrf.chance import warn_of_chance
+from ldrf.chunks import Calibration, read_calibration
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
-from ldrf.inputs import Inputs, chunked
+from ldrf.inputs import Inputs
+from ldrf.processes import check_same
 from ldrf.targets import Ignore, ignored_modules
 from ldrf.tracing import Trace, Weights, folded, trace, working_copy
 from ldrf.trial_cuts import usable_units
@@ -33,26 +34,30 @@ class Network:
 
     @property
     def example(self) -> Inputs:
-        return self.calibration.chunks[0]
+        return self.calibration.example
 
 
-def read_network(model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig) -> Network:
-    """Trace ``model`` on the first batch and group its layers into units; the model itself is not touched."""
+def read_network(
+    model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig, shared: bool = False
+) -> Network:
+    """Trace ``model`` on the first batch and group its layers into units; the model itself is not touched.
+
+    With ``shared`` the images are divided among the processes that work together.
+    """
     copied = working_copy(model)
-    chunks = tuple(chunked(copied, batches, config.chunk))
-    if not chunks:
-        raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
-    _check_alike(chunks)
-    _check_runs(copied, chunks[0])
-    warn_of_chance(copied, chunks[0])
-    graph = trace(copied, chunks[0])
+    calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
+    if shared:
+        check_same(copied.state_dict().values(), "weights")
+    _check_alike(calibration.chunks)
+    _check_runs(copied, calibration.example)
+    warn_of_chance(copied, calibration.example)
+    graph = trace(copied, calibration.example)
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
-    units, skipped = usable_units(graph, dense, copied, chunks[0], protected)
+    units, skipped = usable_units(graph, dense, copied, calibration.example, protected)
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
-    calibration = split_held_out(chunks, config.held_out)
     network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration)
     return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
 

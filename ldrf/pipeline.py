@@ -18,6 +18,7 @@ from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
 from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
+from ldrf.processes import agreed
 from ldrf.progress import Clock, progress
 from ldrf.promise import choose
 from ldrf.ranks import Analysis, rank_layers
@@ -56,7 +57,7 @@ def prune(
     config = replace(config, allocation=config.allocation or rule.allocation)
     clock, tell = Clock(), teller(on_event)
     batches, labels = take_labels(rule, model, batches)
-    network = read_network(model, batches, ignore, config)
+    network = read_network(model, batches, ignore, config, True)
     check_prunable(network)
     network, spectra = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
@@ -68,7 +69,7 @@ def prune(
     ranks = unit_ranks(network.units, spectra, config.energy)
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
-    plan = plan_widths(network, target, ranks, surveys, removals, config)
+    plan = agreed(plan_widths(network, target, ranks, surveys, removals, config))
     metrics = unit_metrics(network, surveys, config)
     surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
     step = rule.begin(Findings(network, surveys, removals, metrics, labels), config)
@@ -86,7 +87,7 @@ def prune(
                 continue
             walk.advance(unit.start)
             unit = as_it_stands(unit, network.units, kept)
-            solved = step(walk, unit, width)
+            solved = agreed(step(walk, unit, width))
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
             history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
@@ -134,6 +135,6 @@ def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> A
     if not 0 < energy <= 1:
         raise LdrfError(f"The 'energy' must be above 0 and at most 1. Got {energy!r} instead.")
     config = PruneConfig()
-    network = read_network(model, batches, (), config)
+    network = read_network(model, batches, (), config, True)
     inputs = layer_inputs(network.trace, network.dense, network.calibration, config.seed, progress)
     return rank_layers(network, inputs, energy)

@@ -11,6 +11,7 @@ from ldrf.config import PruneConfig
 from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
 from ldrf.decomposition import rank_at
 from ldrf.network import Network, with_coupled
+from ldrf.processes import joined, turns
 from ldrf.progress import progress
 from ldrf.ranks import weight_spectrum
 from ldrf.removal import Removal, removal_order
@@ -70,7 +71,10 @@ def removal_curves(
     if target.widths is not None or target.keep is not None:
         asked = exact_widths(target, network.units, network.skipped)
         wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
-    return {u.name: removal_curve(network, u, surveys[u.name], config) for u in progress(wanted, "error curves")}
+    units = {u.name: u for u in wanted}
+    mine = progress(turns(list(units)), "error curves")
+    found = joined({name: removal_curve(network, units[name], surveys[name], config) for name in mine})
+    return {name: found[name] for name in units}
 
 
 def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneConfig) -> Removal:

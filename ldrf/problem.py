@@ -13,6 +13,7 @@ from torch import Tensor, fx
 from ldrf.calibration import Lockstep, Values, path_between, side_inputs
 from ldrf.cutting import places
 from ldrf.metric import measured
+from ldrf.processes import sum_over
 from ldrf.rows import output_rows
 from ldrf.tracing import Layer, Trace, Weights, run, source_of, turned
 from ldrf.units import Consumer, Unit
@@ -108,7 +109,7 @@ def collect(problem: Problem) -> None:
     """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
     walk, unit, trace = problem.walk, problem.unit, problem.trace
     side = side_inputs(problem.path, unit, trace)
-    for chunk in range(len(walk.calibration.chunks)):
+    for chunk in walk.calibration.own():
         dense = walk.segment("dense", chunk, unit.end)
         slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
@@ -187,12 +188,21 @@ def source(layer: Layer, trace: Trace) -> str:
 
 
 def goal_power(problem: Problem, chunk: int) -> float:
-    """Spread of the goals of one chunk about their mean, in the unit's metric."""
-    total = 0.0
-    for i, consumer in enumerate(problem.unit.consumers):
-        rows = output_rows(consumer.layer, target(problem, chunk, i), None)
-        total += float(measured(rows - rows.mean(0), problem.metrics[i], -1).square().sum())
-    return total
+    """Spread of the goals of one chunk about their mean over all processes, in the unit's metric."""
+    total, own = 0.0, problem.walk.calibration.own([chunk])
+    for i, metric in enumerate(problem.metrics):
+        # Rows, the sum of their squares by way of the spread about this process's own mean, and their sum.
+        sums = torch.zeros(2 + len(metric), dtype=torch.float64)
+        if own:
+            rows = output_rows(problem.unit.consumers[i].layer, target(problem, chunk, i), None)
+            mean = rows.mean(0)
+            middle = measured(mean, metric, -1).double()
+            spread = float(measured(rows - mean, metric, -1).square().sum())
+            sums[0], sums[1] = len(rows), spread + len(rows) * float(middle.square().sum())
+            sums[2:] = len(rows) * middle
+        sums = sum_over(sums)
+        total += float(sums[1] - sums[2:].square().sum() / sums[0])
+    return max(total, 0.0)
 
 
 def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:

@@ -6,13 +6,15 @@ from typing import TypeVar
 
 from tqdm import tqdm
 
+from ldrf.processes import is_first
+
 T = TypeVar("T")
 
 
-def progress(items: Iterable[T], what: str) -> Iterable[T]:
-    """Show a bar over ``items`` on a terminal, nothing elsewhere."""
-    total = len(items) if isinstance(items, Sized) else None
-    return tqdm(items, desc=what, total=total, disable=None, leave=False)
+def progress(items: Iterable[T], what: str, total: int | None = None) -> Iterable[T]:
+    """Show a bar over ``items`` on a terminal, nothing elsewhere nor in other processes than the first."""
+    total = len(items) if isinstance(items, Sized) else total
+    return tqdm(items, desc=what, total=total, disable=None if is_first() else True, leave=False)
 
 
 class Clock:

@@ -17,6 +17,7 @@ from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfWarning
 from ldrf.methods import Method
 from ldrf.network import Network
+from ldrf.processes import sum_over
 from ldrf.tracing import Weights
 
 
@@ -65,7 +66,7 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
     trace, calibration = network.trace, network.calibration
     names = [name for name in trace.outputs if name in {node.name for node in trace.nodes}]
     sums = torch.zeros(len(candidates) + 1, len(names), dtype=torch.float64)  # squared errors, and the power last
-    for index in sorted(calibration.held_out):
+    for index in calibration.own(sorted(calibration.held_out)):
 
         def outputs(weights: Weights, chunk: int = index) -> Values:
             with same_chance(chunk):
@@ -76,6 +77,7 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
             found = outputs(weights)
             sums[row] += torch.stack([_squares(found[name], wanted[name]) for name in names])
         sums[-1] += torch.stack([_squares(wanted[name], None) for name in names])
+    sums = sum_over(sums)
     return (sums[:-1] / sums[-1].clamp_min(1e-300)).sum(1).tolist()
 
 

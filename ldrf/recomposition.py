@@ -10,11 +10,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration import Calibration, input_values, run_lean
+from ldrf.calibration import input_values, run_lean
+from ldrf.chunks import Calibration
 from ldrf.cutting import stated_sizes
 from ldrf.decomposition import Decomposition
 from ldrf.errors import LdrfError
 from ldrf.network import Network
+from ldrf.processes import sum_all
 from ldrf.surgery import cut_tensors, write_sizes, write_tensors
 from ldrf.tracing import Layer, Trace, Weights, turned
 
@@ -74,24 +76,24 @@ def output_statistics(
     """Per-channel mean and variance of every changed layer that has a norm, in the slim network."""
     layers = [layer for layer in trace.layers if layer.node in changed and layer.norm]
     layers.sort(key=lambda layer: trace.index(layer.node))
-    sums: dict[str, list[Tensor]] = {}
+    sums: dict[str, Tensor] = {}
     count = 0
-    for chunk in calibration.chunks:
+    for chunk, size in zip(calibration.chunks, calibration.sizes, strict=True):
         values, at = input_values(trace, chunk), 0
-        for layer in layers:
+        for layer in layers if chunk.rows else ():
             position = trace.index(layer.node) + 1
             run_lean(trace, slim, at, position, values)  # all maps of a deep network at once would not fit
             raw, at = values[layer.node].transpose(0, 1).flatten(1).double(), position
             bias = slim.layers[layer.node][1]
             raw = raw - bias.double()[:, None] if bias is not None else raw
             moments = torch.stack([raw.mean(1), raw.square().mean(1)]) * chunk.rows
-            sums.setdefault(layer.node, []).append(moments)
-        count += chunk.rows
+            sums[layer.node] = sums[layer.node] + moments if layer.node in sums else moments
+        count += size
         if count >= examples:
             break
     found = {}
-    for node, parts in sums.items():
-        mean, square = torch.stack(parts).sum(0) / count
+    for node, total in sum_all(sums).items():
+        mean, square = total / count
         found[node] = OutputStatistics(mean.float(), (square - mean.square()).clamp_min(0).float())
     return found
 

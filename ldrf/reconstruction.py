@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Lockstep, rows_wanted
+from ldrf.calibration import Lockstep, sampled
 from ldrf.config import PruneConfig
 from ldrf.descent import Scaled, descend
 from ldrf.masks import mask_unit
@@ -27,7 +27,8 @@ from ldrf.problem import (
     target,
     unit_loss,
 )
-from ldrf.rows import Moments, input_rows, least_squares, output_rows, sample_positions
+from ldrf.processes import no_loss, sum_number, summed_gradients
+from ldrf.rows import Moments, input_rows, least_squares, output_rows
 from ldrf.tracing import Layer
 from ldrf.units import Unit
 
@@ -119,33 +120,30 @@ def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -
     ]
     fit, judge = empty(), empty()
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
-    generator = torch.Generator().manual_seed(seed)
-    for chunk, inputs in enumerate(calibration.chunks):
+    for chunk in calibration.own():
         values = neurons(problem, chunk, weight, bias)
         sums = judge if chunk in calibration.held_out else fit
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
-            share = inputs.rows / calibration.examples
-            limit = max(int(rows_wanted(len(problem.columns[i])) * share), 1)
-            picked = sample_positions(layer, len(x), limit, generator)
+            picked = sampled(layer, x, calibration, chunk, len(problem.columns[i]), seed)
             sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked))
-    return fit, judge
+    return [m.over_processes() for m in fit], [m.over_processes() for m in judge]
 
 
 @torch.no_grad()
 def held_out_error(problem: Problem, solution: Solution) -> float:
     """Held-out loss of a solution, relative to the power of its goals."""
     unit, calibration = problem.unit, problem.walk.calibration
-    loss = power = 0.0
-    for chunk in calibration.held_out:
+    loss = 0.0
+    for chunk in calibration.own(sorted(calibration.held_out)):
         values = neurons(problem, chunk, solution.weight, solution.bias)
         outputs = [
             read(c, values[source(c.layer, problem.trace)], reader[:-1].float(), reader[-1].float())
             for c, reader in zip(unit.consumers, solution.readers, strict=True)
         ]
         loss += float(unit_loss(problem, chunk, outputs))
-        power += goal_power(problem, chunk)
-    return loss / (power + 1e-30)
+    power = sum(goal_power(problem, chunk) for chunk in sorted(calibration.held_out))
+    return sum_number(loss) / (power + 1e-30)
 
 
 def fit_readers(
@@ -169,15 +167,20 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
     layers = (unit.producer, *(c.layer for c in unit.consumers))
     free = [b for b, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
     first = calibration.fitting[0]
-    power = goal_power(problem, first) / calibration.chunks[first].rows + 1e-30
+    power = goal_power(problem, first) / calibration.sizes[first] + 1e-30
 
     def loss(chunk: int) -> Tensor:
-        values = neurons(problem, chunk, weight(), bias())
+        moved = summed_gradients(weight(), bias(), *(w() for w in weights), *(b() for b in biases))
+        if not calibration.own([chunk]):
+            return no_loss(moved)
+        values, readers = neurons(problem, chunk, *moved[:2]), moved[2:]
         outputs = [
-            read(consumer, values[source(consumer.layer, problem.trace)], weights[i](), biases[i]())
-            for i, consumer in enumerate(unit.consumers)
+            read(consumer, values[source(consumer.layer, problem.trace)], matrix, constant)
+            for consumer, matrix, constant in zip(
+                unit.consumers, readers[: len(weights)], readers[len(weights) :], strict=True
+            )
         ]
-        return unit_loss(problem, chunk, outputs) / calibration.chunks[chunk].rows / power
+        return unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power
 
     descend([weight, *weights, *free], loss, calibration.fitting, config.steps, config.rate, seed)
     with torch.no_grad():
@@ -219,14 +222,13 @@ def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
     start = torch.cat([weight.flatten(1).T, constant[None]]).double()
     fit, judge = (Moments.empty(len(start) - 1, layer.outputs) for _ in range(2))
     end = walk.trace.index(layer.result)
-    generator = torch.Generator().manual_seed(config.seed)
-    for chunk, inputs in enumerate(walk.calibration.chunks):
+    for chunk in walk.calibration.own():
         slim, dense = walk.segment("slim", chunk, end), walk.segment("dense", chunk, end)
         sums = judge if chunk in walk.calibration.held_out else fit
-        limit = max(1, rows_wanted(len(start)) * inputs.rows // walk.calibration.examples)
-        picked = sample_positions(layer, inputs.rows, limit, generator)
-        x = input_rows(layer, slim[source(layer, walk.trace)], picked)
-        sums.add(x, output_rows(layer, dense[layer.result], picked))
+        x = slim[source(layer, walk.trace)]
+        picked = sampled(layer, x, walk.calibration, chunk, len(start), config.seed)
+        sums.add(input_rows(layer, x, picked), output_rows(layer, dense[layer.result], picked))
+    fit, judge = fit.over_processes(), judge.over_processes()
     levels = [config.damping * level for level in DAMPINGS]
     tried = [start, *(least_squares(fit, start, level, layer.has_bias) for level in levels)]
     best = min(tried, key=judge.error)

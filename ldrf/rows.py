@@ -3,20 +3,28 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.errors import LdrfError
+from ldrf.processes import sum_over
 from ldrf.tracing import Layer
 
 
-def sample_positions(layer: Layer, examples: int, limit: int, generator: torch.Generator) -> Tensor | None:
-    """Which (example, position) rows to use, or None for all: at most ``limit`` of examples * positions."""
-    total = examples * layer.positions
-    if total <= limit:
+def sample_positions(layer: Layer, entries: int, images: range, limit: int, seed: int) -> Tensor | None:
+    """Which rows of a layer's input to use, or None for all: at most ``limit`` of each image's.
+
+    The input has ``entries`` in its first dimension, one or some for each of the numbered ``images``. What is picked of
+    an image depends on its number and the seed alone, not on the images it comes with.
+    """
+    rows = entries * layer.positions // len(images)
+    if rows <= limit:
         return None
-    return torch.randperm(total, generator=generator)[:limit].sort().values
+    pick = lambda image: np.random.default_rng((seed % 2**32, image)).choice(rows, limit, False, shuffle=False)  # noqa: E731
+    picked = np.stack([pick(image) for image in images])
+    return torch.from_numpy((np.sort(picked, 1) + rows * np.arange(len(images))[:, None]).ravel())
 
 
 def input_rows(layer: Layer, x: Tensor, picked: Tensor | None) -> Tensor:
@@ -76,6 +84,17 @@ class Moments:
     def empty(cls, inputs: int, outputs: int) -> "Moments":
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
         return cls(zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs))
+
+    @classmethod
+    def of_gram(cls, gram: Tensor) -> "Moments":
+        """Sums of inputs alone, without targets."""
+        nothing = gram.new_zeros(len(gram), 0)
+        return cls(gram, nothing, nothing.sum(0), round(float(gram[-1, -1])))
+
+    def over_processes(self) -> "Moments":
+        """The sums over the rows of all processes."""
+        gram, cross, power = (sum_over(part) for part in (self.gram, self.cross, self.power))
+        return Moments(gram, cross, power, round(float(gram[-1, -1])))
 
     def add(self, x: Tensor, t: Tensor) -> None:
         """Add rows x [r, d] and targets t [r, o]; products in float32, sums in float64."""

@@ -15,6 +15,7 @@ from ldrf.calibration import Survey, Values, input_values, run_lean
 from ldrf.inputs import Inputs
 from ldrf.network import Network
 from ldrf.problem import reader_columns
+from ldrf.processes import sum_all, sum_over
 from ldrf.removal import Removal
 from ldrf.rows import Moments, damped_factor
 from ldrf.tracing import Trace, Weights
@@ -63,18 +64,22 @@ def output_errors(
 ) -> dict[str, float]:
     """Relative squared change of the outputs when each unit alone is cut to its trial width."""
     calibration = network.calibration
-    chunks, seen = [], 0
+    chunks: list[int] = []
     for index in sorted(calibration.held_out):
-        chunks.append(calibration.chunks[index])
-        seen += chunks[-1].rows
-        if seen >= examples:
+        chunks.append(index)
+        if sum(calibration.sizes[i] for i in chunks) >= examples:
             break
     cut = {unit.name: _cut_alone(network, unit, surveys, removals, trial, damping) for unit in network.units}
-    errors = dict.fromkeys(cut, 0.0)
-    for chunk in progress(chunks, "sensitivity"):
-        for name, error in _chunk_errors(network, cut, chunk):
-            errors[name] += error / len(chunks)
-    return errors
+    errors = torch.zeros(len(cut), dtype=torch.float64)
+    for index in progress(chunks, "sensitivity"):
+        own = bool(calibration.own([index]))
+        before = _dense_outputs(network, calibration.chunks[index]) if own else {}
+        spreads = _spreads(before, calibration.sizes[index])
+        changes = dict(_changes(network, cut, calibration.chunks[index], before)) if own else {}
+        for i, name in enumerate(cut):
+            for output, change in changes.get(name, {}).items():
+                errors[i] += change / spreads[output] / len(chunks)
+    return dict(zip(cut, sum_over(errors).tolist(), strict=True))
 
 
 def _cut_alone(
@@ -95,27 +100,34 @@ def _cut_alone(
     )
 
 
-def _chunk_errors(network: Network, cut: dict[str, Weights], chunk: Inputs) -> Iterator[tuple[str, float]]:
-    """Change of the outputs for each unit; the dense network runs once, each trial only from its consumer on."""
+def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
+    trace = network.trace
+    return _outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), input_values(trace, chunk)))
+
+
+def _changes(
+    network: Network, cut: dict[str, Weights], chunk: Inputs, before: dict[str, Tensor]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Squared change of every output for each unit; each trial runs only from its consumer on."""
     trace, end = network.trace, len(network.trace.nodes)
-    before = _outputs(trace, run_lean(trace, network.dense, 0, end, input_values(trace, chunk)))
     values, at = input_values(trace, chunk), 0
     first = {u.name: min(trace.index(c.layer.node) for c in u.consumers) for u in network.units}
     for name in sorted(first, key=first.__getitem__):
         run_lean(trace, network.dense, at, first[name], values)
         at = first[name]
-        yield name, _distance(_outputs(trace, run_lean(trace, cut[name], at, end, dict(values))), before)
+        now = _outputs(trace, run_lean(trace, cut[name], at, end, dict(values)))
+        yield name, {output: float((now[output] - before[output]).square().sum()) for output in before}
 
 
-def _outputs(trace: Trace, values: Values) -> list[Tensor]:
-    return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
+def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
+    found = {name: values.get(name) for name in trace.outputs}
+    return {name: v for name, v in found.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
 
-def _distance(now: list[Tensor], before: list[Tensor]) -> float:
-    """Squared change relative to the spread of each output over examples."""
-    total = 0.0
-    for a, b in zip(now, before, strict=True):
-        if b.is_floating_point():
-            spread = float((b - b.mean(0)).square().sum()) + 1e-12
-            total += float((a - b).square().sum()) / spread
-    return total
+def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:
+    """Squared spread of each output over the images of a chunk, also those of other processes."""
+    means = {
+        name: total / images for name, total in sum_all({n: o.double().sum(0) for n, o in outputs.items()}).items()
+    }
+    own = {name: (o - means[name]).square().sum() for name, o in outputs.items()}
+    return {name: float(spread) + 1e-12 for name, spread in sum_all(own).items()}

@@ -146,13 +146,17 @@ def _schedule(step: int, images: int, recipe: Recipe) -> float:
     return (epochs - epoch) / (epochs - recipe.warmup)
 
 
-def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Flip half of the images [n, c, h, w] and shift each by up to 4 pixels over zero padding."""
+def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
+    """Flip half of the images [n, c, h, w] and shift each by up to 4 pixels over zero padding.
+
+    Where they are the ones from ``start`` of a batch of ``whole`` images, chance treats them as it does in that batch.
+    """
     n, _, h, w = images.shape
-    flip = torch.rand(n, generator=generator) < 0.5
+    own = slice(start, start + n)
+    flip = torch.rand(whole or n, generator=generator)[own] < 0.5
     images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
     padded = F.pad(images, (4, 4, 4, 4)).permute(0, 2, 3, 1)  # [n, h+8, w+8, c]
-    top, left = torch.randint(0, 9, (2, n, 1, 1), generator=generator)
+    top, left = torch.randint(0, 9, (2, whole or n, 1, 1), generator=generator)[:, own]
     rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
     return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
 

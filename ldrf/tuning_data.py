@@ -1,7 +1,8 @@
 """Images to fine-tune on: from whatever a data loader yields to inputs and labels, held in memory."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from ldrf.data.sources import IndexedBatches
 from ldrf.energy import labels_of
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, read_inputs
+from ldrf.processes import check_same, count, rank, share
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,53 @@ def read_sample(model: nn.Module, batch: Any, labelled: bool) -> Sample:
     if labelled and labels is None:
         raise LdrfError("With 'labels' above 0 every batch must be (inputs, labels), the labels whole numbers [batch].")
     return Sample(read_inputs(model, batch), labels)
+
+
+@dataclass(frozen=True)
+class Part:
+    """This process's rows of a batch: those from ``start`` of ``whole`` rows."""
+
+    sample: Sample
+    start: int
+    whole: int
+
+    @property
+    def divided(self) -> bool:
+        """Whether other processes have other rows; a batch of fewer rows than processes is done whole by all."""
+        return self.sample.inputs.rows < self.whole
+
+    @property
+    def weight(self) -> float:
+        """Its share of the batch's mean loss."""
+        return self.sample.inputs.rows / self.whole if self.divided else 1 / count()
+
+
+def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[Part]:
+    """Of every batch the rows of this process; where batches are made from rows, it reads no others."""
+    if isinstance(batches, IndexedBatches):
+        for rows in batches.listed():
+            start, stop = _own_rows(len(rows))
+            yield Part(read_sample(model, batches.read(rows[start:stop]), labelled), start, len(rows))
+        return
+    for step, batch in enumerate(batches):
+        sample = read_sample(model, batch, labelled)
+        if step == 0:
+            check_same(sample.inputs.tensors(), "batches")
+        start, stop = _own_rows(sample.inputs.rows)
+        labels = sample.labels[start:stop] if sample.labels is not None else None
+        own = sample.inputs.map(lambda t, a=start, b=stop: t[a:b])
+        yield Part(Sample(own, labels), start, sample.inputs.rows)
+
+
+def _own_rows(rows: int) -> tuple[int, int]:
+    return share(rows) if rows >= count() else (0, rows)
+
+
+def own_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    """The batches that this process goes through when each is gone through by one alone."""
+    if isinstance(batches, IndexedBatches):
+        return map(batches.read, islice(batches.listed(), rank(), None, count()))
+    return islice(batches, rank(), None, count())
 
 
 def in_memory(model: nn.Module, batches: Iterable[Any], labelled: bool) -> IndexedBatches:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.processes import from_first, is_first
 from ldrf.result import Epoch
 from ldrf.tensor_files import read_torch
 
@@ -76,8 +77,8 @@ NUMBERS = ("began", "best_score", "best_distance", "best_epoch", "trained", "jud
 
 
 def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> None:
-    """Write the state after an epoch, all or nothing."""
-    if path is None:
+    """Write the state after an epoch, all or nothing; of several processes the first does."""
+    if path is None or not is_first():
         return
     path = Path(path).expanduser()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -97,10 +98,22 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
 
 def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
     """Bring ``run`` to where the file says it was; False where there is no such file."""
-    if path is None or not Path(path).expanduser().exists():
+    state = None if path is None else from_first(lambda: _stored(Path(path).expanduser(), config, start))
+    if state is None:
         return False
     try:
-        state = read_torch(Path(path).expanduser(), run.device, checked=True)
+        _take_over(run, state)
+    except Exception as problem:  # torch checks names and shapes, and fails in its own ways
+        raise LdrfError(f"'{path}' is a damaged state of a fine-tuning run: delete it to start anew.") from problem
+    return True
+
+
+def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
+    """The state in the file, if there is one: that of a run with these settings on this slim model."""
+    if not path.exists():
+        return None
+    try:
+        state = read_torch(path, torch.device("cpu"), checked=True)
         found, origin = dict(state["config"]), state["start"]
     except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
@@ -112,11 +125,7 @@ def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) ->
             f"'{path}' was written with other settings ({', '.join(changed)}): "
             "use the same to go on, or delete it to start anew."
         )
-    try:
-        _take_over(run, state)
-    except Exception as problem:  # torch checks names and shapes, and fails in its own ways
-        raise LdrfError(f"'{path}' is a damaged state of a fine-tuning run: delete it to start anew.") from problem
-    return True
+    return state
 
 
 def _take_over(run: Run, state: Mapping[str, Any]) -> None:

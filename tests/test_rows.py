@@ -86,12 +86,20 @@ def test_rows_of_a_linear_layer_are_its_tokens():
 
 def test_positions_are_sampled_without_repeats_and_repeatably():
     layer = layer_of(torch.randn(1, 1), positions=50)
-    sample = lambda: sample_positions(layer, 10, 60, torch.Generator().manual_seed(3))  # noqa: E731
-    found = sample()
+    sample = lambda images, seed=3: sample_positions(layer, len(images), images, 6, seed)  # noqa: E731
+    found = sample(range(10))
     assert found is not None and len(found) == 60 == len(found.unique())
-    assert found.max() < 500 and found.min() >= 0
-    assert torch.equal(found, sample())
-    assert sample_positions(layer, 10, 500, torch.Generator()) is None
+    assert torch.equal(found // 50, torch.arange(10).repeat_interleave(6))
+    assert torch.equal(found, sample(range(10))) and not torch.equal(found, sample(range(10), seed=4))
+    assert sample_positions(layer, 10, range(10), 50, 3) is None
+
+
+def test_the_positions_of_an_image_are_the_same_whatever_it_comes_with():
+    layer = layer_of(torch.randn(1, 1), positions=50)
+    whole, part = (sample_positions(layer, len(r), r, 6, -1) for r in (range(10), range(4, 7)))
+    assert torch.equal(part, whole[24:42] - 200)
+    windows = sample_positions(layer, 12, range(4, 7), 120, 0)  # four entries of 50 positions an image
+    assert torch.equal(windows // 200, torch.arange(3).repeat_interleave(120)) and windows.max() < 600
 
 
 def problem(rows, columns, outputs, seed=0):

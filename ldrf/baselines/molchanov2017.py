@@ -12,6 +12,7 @@ from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.methods import Findings
 from ldrf.network import Network
+from ldrf.processes import sum_all
 from ldrf.progress import progress
 from ldrf.selection import neuron_sums
 from ldrf.tracing import Trace, run
@@ -25,12 +26,12 @@ def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
     network, calibration = findings.network, findings.network.calibration
     if findings.labels is None:
         raise LdrfError(f"Method '{NAME}' needs batches with labels. Got none.")
-    labels = findings.labels.split([chunk.rows for chunk in calibration.chunks])
-    sums = {unit.name: torch.zeros(unit.width) for unit in network.units}
-    for index in progress(calibration.fitting, "taylor"):
-        for name, terms in taylor_terms(network, calibration.chunks[index], labels[index]).items():
+    sums = {unit.name: torch.zeros(unit.width, dtype=torch.float64) for unit in network.units}
+    for index in progress(calibration.own(calibration.fitting), "taylor"):
+        labels = findings.labels[list(calibration.images(index))]
+        for name, terms in taylor_terms(network, calibration.chunks[index], labels).items():
             sums[name] += terms.sum(0)
-    return {name: found / found.norm().clamp_min(1e-30) for name, found in sums.items()}
+    return {name: (found / found.norm().clamp_min(1e-30)).float() for name, found in sum_all(sums).items()}
 
 
 def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, Tensor]:

@@ -33,6 +33,8 @@ Command = (
     | Annotated[Train, subcommand("train", description=train.HELP)]
 )
 
+SHAREABLE = (Prune, Finetune)  # what torchrun may start in several processes
+
 
 def read_command(argv: Sequence[str] | None) -> Any:
     """Parse the command line; help and mistakes end in SystemExit."""

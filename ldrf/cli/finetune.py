@@ -18,6 +18,7 @@ from ldrf.config import FinetuneConfig
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
+from ldrf.processes import from_first, is_first
 from ldrf.record import read_record
 from ldrf.result import FinetuneResult
 
@@ -54,7 +55,7 @@ class Finetune:
 
     def run(self) -> Report:
         """Tune, compare, save."""
-        check_out(self.out, self.force)
+        from_first(lambda: check_out(self.out, self.force))
         if not is_result(self.model):
             raise LdrfError(f"'{self.model}' is no result folder: make one with 'ldrf prune'.")
         named, record = open_model(self.model, architecture=self.architecture), read_record(self.model)
@@ -63,6 +64,8 @@ class Finetune:
         test = open_test(self.data, self.test_images)
         state = self.out.with_name(f"{self.out.name}.resume.pt")
         tuned = ldrf.finetune(named.model, dense, batches, config=self.config, resume=state, on_event=self._listeners())
+        if not is_first():
+            return Report({})  # the first process measures and writes
         tuned = replace(tuned, pruned={**record, **{k: record["metrics"][k] for k in ("macs", "parameters")}})
         metrics = dict(record["metrics"])
         metrics.pop("accuracy", None)  # of the model before
@@ -81,7 +84,7 @@ class Finetune:
     def _listeners(self) -> OnEvent:
         """Shows every epoch on a terminal, and writes it for TensorBoard where that is wanted."""
         write = None
-        if self.tensorboard is not None:
+        if self.tensorboard is not None and is_first():
             from ldrf.integrations.tensorboard import tensorboard
 
             write = tensorboard(self.tensorboard)

@@ -19,6 +19,7 @@ from ldrf.cost import latency_ratio
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
+from ldrf.processes import from_first, is_first
 from ldrf.report import write_report
 from ldrf.report.featuremaps import feature_maps
 
@@ -71,12 +72,14 @@ class Prune:
     def run(self) -> Report:
         """Prune, compare, save."""
         target = self._target()
-        check_out(self.out, self.force)
+        from_first(lambda: check_out(self.out, self.force))
         named = open_model(self.model, self.weights, self.architecture)
         batches = open_data(self.data, "train").take(self.images, self.config.seed)
         test = open_test(self.data, self.test_images)
         given = ldrf.mirrored(batches) if self.mirror else batches
         result = ldrf.prune(named.model, given, **target, ignore=self.ignore, method=self.method, config=self.config)
+        if not is_first():
+            return Report({})  # the first process measures and writes
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
         metrics: dict[str, Any] = {
             "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),

@@ -29,8 +29,12 @@ class IndexedBatches:
         return -(-len(self.rows) // self.batch)
 
     def __iter__(self) -> Iterator[Any]:
+        return map(self.read, self.listed())
+
+    def listed(self) -> Iterator[list[int]]:
+        """The rows of every batch, without reading them."""
         for start in range(0, len(self.rows), self.batch):
-            yield self.read(list(self.rows[start : start + self.batch]))
+            yield list(self.rows[start : start + self.batch])
 
     def take(self, images: int | None, seed: int = 0) -> "IndexedBatches":
         """At most ``images`` of them, chosen at random but the same for the same seed."""

@@ -1,0 +1,189 @@
+"""Several processes that work on one network: who each of them is, and what they add up or agree on.
+
+Every function is the identity in a single process. Work is started with ``torchrun``, or by whoever initialises
+``torch.distributed``; the same batches are given to all, and each keeps its share of every chunk.
+"""
+
+import zlib
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from ldrf.errors import LdrfError
+
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+def count() -> int:
+    """How many processes work together."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Which of them this is, from 0."""
+    return dist.get_rank() if count() > 1 else 0
+
+
+def is_first() -> bool:
+    """Whether this is the process that writes and prints."""
+    return rank() == 0
+
+
+def share(rows: int, turn: int = 0) -> tuple[int, int]:
+    """Where this process's part of ``rows`` begins and ends; with ``turn`` few rows go to each in turn."""
+    place = (rank() + turn) % count()
+    return rows * place // count(), rows * (place + 1) // count()
+
+
+def sum_over(tensor: Tensor) -> Tensor:
+    """The sum of the processes' tensors, the same bits in all of them."""
+    if count() == 1:
+        return tensor
+    # NCCL alone takes no tensors of the CPU.
+    carried = tensor.detach().to("cuda" if dist.get_backend() == "nccl" else tensor.device, copy=True).contiguous()
+    together(lambda: dist.all_reduce(carried))
+    return carried.to(tensor.device)
+
+
+def sum_number(value: float) -> float:
+    """The sum of one number of each process."""
+    return float(sum_over(torch.tensor(value, dtype=torch.float64)))
+
+
+def sum_all(found: Mapping[K, Tensor]) -> dict[K, Tensor]:
+    """The sums by name, also where a process had no rows and so no tensor of that name."""
+    if count() == 1:
+        return dict(found)
+    shapes: dict[K, tuple[torch.Size, torch.dtype]] = {}
+    for theirs in gather({name: (tensor.shape, tensor.dtype) for name, tensor in found.items()}):
+        shapes |= theirs
+    return {
+        name: sum_over(found[name] if name in found else torch.zeros(shape, dtype=dtype))
+        for name, (shape, dtype) in shapes.items()
+    }
+
+
+def gather(value: T) -> list[T]:
+    """The values of all processes, in order."""
+    if count() == 1:
+        return [value]
+    found: list[Any] = [None] * count()
+    together(lambda: dist.all_gather_object(found, value))
+    return found
+
+
+def agreed(value: T) -> T:
+    """The first process's value, for all: choices and weights never differ by the rounding of one machine."""
+    if count() == 1:
+        return value
+    told: list[Any] = [value if is_first() else None]
+    together(lambda: dist.broadcast_object_list(told))
+    return told[0]
+
+
+def from_first(make: Callable[[], T]) -> T:
+    """What ``make`` returns or raises in the first process, the only one that calls it."""
+    if count() == 1:
+        return make()
+    made: Any = None
+    if is_first():
+        try:
+            made = make(), None
+        except (LdrfError, OSError) as problem:
+            made = None, problem
+    value, problem = agreed(made)
+    if problem is not None:
+        raise problem
+    return value
+
+
+def turns(items: Sequence[T]) -> Sequence[T]:
+    """The items that are this process's to do, when each is done by one process alone."""
+    return items[rank() :: count()]
+
+
+def joined(found: dict[K, V]) -> dict[K, V]:
+    """What each process did in its :func:`turns`, for all of them."""
+    return {name: value for part in gather(found) for name, value in part.items()}
+
+
+def check_same(tensors: Iterable[Tensor], what: str) -> None:
+    """Raise unless all processes were given the same ``what``, bit for bit."""
+    if count() == 1:
+        return
+    digest = 0
+    for tensor in tensors:
+        digest = zlib.crc32(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes(), digest)
+    if len(set(gather(digest))) > 1:
+        raise LdrfError(
+            f"All {count()} processes must be given the same {what}: each takes its own share of them. "
+            "Got others in some: use no DistributedSampler, and the same seed where they are shuffled."
+        )
+
+
+def together(act: Callable[[], Any]) -> None:
+    """Do something that all processes do at the same time, with a plain error where one of them is gone."""
+    try:
+        act()
+    except RuntimeError as problem:
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(
+            f"Process {rank()} of {count()} lost the others, as one of them ended or cannot be reached: {first}"
+        ) from problem
+
+
+class _SummedGradients(torch.autograd.Function):
+    """The tensors as they are; their gradients are summed over processes, all in one message."""
+
+    @staticmethod
+    def forward(ctx: Any, *tensors: Tensor) -> tuple[Tensor, ...]:
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        whole = sum_over(torch.cat([slope.flatten() for slope in slopes]))
+        return tuple(
+            part.view_as(slope) for part, slope in zip(whole.split([s.numel() for s in slopes]), slopes, strict=True)
+        )
+
+
+def summed_gradients(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """The same tensors for a loss over this process's rows: what comes back to them is the slope over all rows."""
+    return _SummedGradients.apply(*tensors) if count() > 1 else tensors  # pyright: ignore[reportReturnType]
+
+
+def no_loss(tensors: Iterable[Tensor]) -> Tensor:
+    """The loss of a process without rows: zero, but it takes part in the sum of the slopes."""
+    return torch.stack([0 * tensor.sum() for tensor in tensors]).sum()
+
+
+class _Summed(torch.autograd.Function):
+    """The sum of the processes' tensors; each of their losses depends on it, so its slopes are summed, too."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: Tensor) -> Tensor:
+        return sum_over(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Tensor:  # pyright: ignore[reportIncompatibleMethodOverride]
+        return sum_over(slope)
+
+
+def summed(tensor: Tensor) -> Tensor:
+    """The sum over processes as a part of each one's loss."""
+    return _Summed.apply(tensor) if count() > 1 else tensor  # pyright: ignore[reportReturnType]
+
+
+def sum_slopes(parameters: Iterable[Tensor]) -> None:
+    """Replace the gradients of a loss over this process's rows by those over all rows."""
+    slopes = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if count() == 1 or not slopes:
+        return
+    whole = sum_over(torch.cat([slope.flatten() for slope in slopes]))
+    for slope, part in zip(slopes, whole.split([slope.numel() for slope in slopes]), strict=True):
+        slope.copy_(part.view(slope.shape))
