@@ -183,7 +183,8 @@ def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
     except (RuntimeError, IndexError, ValueError, TypeError) as problem:
         images = calibration.images(index)
         told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise LdrfError(f"The network cannot take calibration images {images.start + 1} to {images.stop}: {told}.") from problem
+        which = f"{images.start + 1} to {images.stop}"
+        raise LdrfError(f"The network cannot take calibration images {which}: {told}.") from problem
 
 
 def run_lean(trace: Trace, weights: Weights, start: int, stop: int, values: Values) -> Values:
