@@ -22,7 +22,7 @@ class Calibration:
 
     chunks: tuple[Inputs, ...]
     held_out: frozenset[int]
-    example: Inputs  # the whole first chunk, the same in all processes
+    example: Inputs  # the first images, the same in all processes
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
 
@@ -101,8 +101,7 @@ def _halved(whole: Calibration, held_out: float, shared: bool) -> Calibration:
         start, stop = share(last - first, turn) if shared else (0, last - first)
         chunks.append(whole.example.map(lambda t, a=first + start, b=first + stop: t[a:b]))
         starts.append(start)
-    example = whole.example.map(lambda t: t[:middle])
-    return Calibration(tuple(chunks), frozenset({1}), example, tuple(starts), (middle, size - middle))
+    return Calibration(tuple(chunks), frozenset({1}), whole.example, tuple(starts), (middle, size - middle))
 
 
 def _set_apart(whole: Calibration, held_out: float) -> Calibration:
