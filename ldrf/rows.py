@@ -145,7 +145,7 @@ def damped_factor(system: Tensor, damping: float) -> Tensor:
 
     Fewer rows than columns and neurons that never fire leave a Gram matrix singular; the damping mends that.
     """
-    size = max(float(system.diagonal().mean()), 1e-12)
+    size = max(float(system.diagonal().abs().mean()), 1e-12)
     level = damping * size
     while level < 1e12 * size:
         damped = system.clone()
