@@ -50,9 +50,9 @@ class PruneConfig:
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
     metric: Metric = "gradient"
     """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
-    steps: int = 250
+    steps: int = 400
     """Descent steps per unit."""
-    rate: float = 0.02
+    rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4
     """Pull towards the dense weights in least squares, relative to the mean diagonal of the Gram matrix."""
@@ -66,8 +66,8 @@ class PruneConfig:
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125
     """Share of the calibration images that only judge."""
-    chunk: int = 64
-    """Images run at a time."""
+    chunk: int = 32
+    """Images run at a time, and images a step."""
     memory: int = 2 * 2**30
     """Bytes of activations kept in memory; the rest goes to a temporary folder."""
     seed: int = 0

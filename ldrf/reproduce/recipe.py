@@ -23,7 +23,7 @@ class Scale:
     """Iterations of fine-tuning, of 100 images each."""
     seeds: int = 1
     """Seeds where a spread is shown."""
-    chunk: int = 64
+    chunk: int = 32
     """Images run at a time."""
 
 

@@ -73,7 +73,7 @@ RECIPE = Recipe(
     title="ResNet-20 on CIFAR-10",
     model="resnet20",
     data="cifar10:folder",
-    full=Scale(images=2048, test_images=None, steps=400),
+    full=Scale(images=2048, test_images=None, steps=800),
     quick=Scale(images=128, test_images=500, steps=5),
     cells=cells,
     sections=sections,

@@ -64,7 +64,7 @@ RECIPE = Recipe(
     title="VGG-9 on CIFAR-10",
     model="vgg9",
     data="cifar10:folder",
-    full=Scale(images=10_000, test_images=None, steps=400, iterations=1000, seeds=3),
+    full=Scale(images=10_000, test_images=None, steps=800, iterations=1000, seeds=3),
     quick=Scale(images=128, test_images=2000, steps=10, iterations=8, seeds=1),
     cells=cells,
     sections=sections,
