@@ -63,6 +63,7 @@ class PruneResult:
     """One calibration example, so that the model can be exported; a saved result keeps only its shapes."""
     method: str = "ldrf"
     attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
+    checksums: dict[str, str] = field(default_factory=dict)  # of weights and inputs, where out= was given
 
     @property
     def seed(self) -> int:
@@ -113,6 +114,7 @@ class PruneResult:
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,
+            "checksums": self.checksums,
             "inputs": self.example.described(),
             "seconds": self.seconds,
             "versions": self.versions,

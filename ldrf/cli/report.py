@@ -6,9 +6,9 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from ldrf.checkpoint import RECORD
 from ldrf.cli.output import Report, UsageError
 from ldrf.errors import LdrfError
+from ldrf.places import RECORD
 from ldrf.report import write_report
 
 HELP = """Write a self-contained HTML page: speed, accuracy, widths, errors, feature maps, and how to load the result.
