@@ -33,11 +33,13 @@ def save(
     metrics: dict[str, Any] | None = None,
     source: dict[str, Any] | None = None,
     details: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
-    ``details`` adds to what the report shows beside spectra and error curves (feature maps).
+    ``details`` adds to what the report shows beside spectra and error curves (feature maps); ``run`` says how to make
+    it again, as ``ldrf prune`` does for ``ldrf repeat``.
     An earlier result in the same place is replaced, and so is the unfinished run that led to this one; a folder with
     anything else in it is refused.
     """
@@ -45,7 +47,7 @@ def save(
     own = result.details() if isinstance(result, PruneResult) else {}
     tensors = storable_tensors(result.model)
     weights = serialised(tensors)
-    record = _record(result, tensors, metrics or {}, source or {}, weights)
+    record = _record(result, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
     check_place(folder)
     check_belongs(folder, record)
     with told(f"save to '{folder}'"):
