@@ -86,8 +86,8 @@ class Repeat:
         """Every file of weights or code must be there, and be what it was."""
         recorded = run.get("files")
         for role, file in files(command).items():
-            then = recorded.get(role) if isinstance(recorded, dict) else None
-            if not isinstance(then, dict) or checksum(file) != then.get("sha256"):
+            now, then = checksum(file), recorded.get(role) if isinstance(recorded, dict) else None
+            if not isinstance(then, dict) or now != then.get("sha256"):
                 raise LdrfError(f"'{file}' is not what '{self.folder}' was made with: its contents have changed.")
 
 
