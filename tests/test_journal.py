@@ -320,12 +320,12 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path):
     argv = [sys.executable, "-m", "ldrf", "prune", "plugin.py:net", "--data", "plugin.py:data", "--speedup", "1.5"]
     argv += ["--memory", "50kB", "--test-images", "0"]
     again = [*argv, "--out", "killed", "--steps", "400"]
-    first = subprocess.Popen(again, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    while not (tmp_path / "killed" / JOURNAL / "unit-0000.safetensors").exists():
+    first = subprocess.Popen(again, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not list((tmp_path / "killed" / JOURNAL).glob("unit-*.safetensors")):
         assert first.poll() is None
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
-    first.communicate()
+    first.wait()
     run = lambda argv: subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)  # noqa: E731
     refused = run(again)
     assert refused.returncode == 1 and "go on with it by --resume" in refused.stderr
