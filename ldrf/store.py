@@ -95,7 +95,10 @@ class ActivationStore:
             self._memory[key] = value
             self.used += size
         else:
-            with told(f"write activations to '{self.folder or tempfile.gettempdir()}'", _REMEDY):
+            remedy = " Make room there, or let more stay in memory (memory=)" + (
+                "; then resume." if self.folder else "."
+            )
+            with told(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
                 self._file = self._file or SpillFile(self.folder)
                 start = self._file.write(_bytes(value.cpu()))
             self._disk[key] = Spilled(start, size, value.shape, value.stride(), value.dtype)
@@ -139,9 +142,6 @@ class ActivationStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-_REMEDY = " Make room there, or let more stay in memory (memory=)."
 
 
 def _bytes(value: Tensor) -> np.ndarray:
