@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 
-def fingerprint(named: Iterable[tuple[str, Any]]) -> str:
+def fingerprint(named: Iterable[tuple[Any, Any]]) -> str:
     """SHA-256 of ``(name, value)`` pairs in their order; what is no tensor counts as it prints."""
     digest = hashlib.sha256()
     for name, value in named:

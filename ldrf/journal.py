@@ -21,7 +21,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ldrf._version import __version__
-from ldrf.calibration import Survey
+from ldrf.calibration import Calibration, Survey
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.fingerprint import fingerprint
@@ -202,8 +202,6 @@ def described(
     network: Network, target: Target, method: str, config: PruneConfig, labels: Tensor | None
 ) -> dict[str, Any]:
     """Everything that decides what a run ends with, ready for JSON: settings in words, model and images by checksum."""
-    chunks = network.calibration.chunks
-    inputs = [(str(key), value) for c in chunks for key, value in (*enumerate(c.args), *c.kwargs.items())]
     return {
         "method": method,
         "target": target.as_dict(),
@@ -214,10 +212,20 @@ def described(
         "images": network.calibration.examples,
         "checksums": {
             "weights": fingerprint(network.model.state_dict().items()),
-            "inputs": fingerprint([*inputs, ("labels", labels)]),
+            "inputs": fingerprint([*enumerate(_images(network.calibration)), ("labels", labels)]),
         },
         "versions": {"ldrf": __version__, "torch": torch.__version__},
     }
+
+
+def _images(calibration: Calibration) -> list[str]:
+    """A checksum of every image in its order, however they are divided into chunks."""
+    found = []
+    for chunk in calibration.chunks:
+        given = [(str(key), value) for key, value in (*enumerate(chunk.args), *chunk.kwargs.items())]
+        for row in range(chunk.rows):
+            found.append(fingerprint((key, v[row] if isinstance(v, Tensor) else v) for key, v in given))
+    return found
 
 
 def _compare(folder: Path, now: dict[str, Any], then: dict[str, Any]) -> None:

@@ -38,7 +38,10 @@ def network() -> nn.Module:
 
 def attempt(folder: Path, tell: int) -> None:
     """One run in this process, resumed where there is something to resume; tells over a pipe what it is doing."""
-    say = lambda event, _: os.write(tell, f"{event}\n".encode())  # noqa: E731
+
+    def say(event: str, _: dict) -> None:
+        os.write(tell, f"{event}\n".encode())
+
     ldrf.prune(network(), [images(64)], speedup=2.0, config=CONFIG, out=folder, resume=True, on_event=say)
 
 

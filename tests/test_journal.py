@@ -289,8 +289,8 @@ def test_two_processes_do_not_work_in_one_folder(stopped, prune_known):
     folder = stopped()
     code = f"import fcntl, sys; f = open({str(folder / JOURNAL / 'lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
     code += "print('held', flush=True); sys.stdin.read()"
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, "-c", code], **pipes) as other:
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout and other.stdout.readline() == b"held\n"
         with pytest.raises(LdrfError, match="Another process is at the run"):
             prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True)
