@@ -84,10 +84,8 @@ class Repeat:
 
     def _check_files(self, run: dict[str, Any], command: Prune) -> None:
         """Every file of weights or code must be there, and be what it was."""
-        recorded = run.get("files")
         for role, file in files(command).items():
-            now, then = checksum(file), recorded.get(role) if isinstance(recorded, dict) else None
-            if not isinstance(then, dict) or now != then.get("sha256"):
+            if checksum(file) != _table(_table(run, "files"), role).get("sha256"):
                 raise LdrfError(f"'{file}' is not what '{self.folder}' was made with: its contents have changed.")
 
 
@@ -104,11 +102,17 @@ def _read(folder: str, argv: list[str]) -> Prune:
         ) from problem
 
 
+def _table(record: dict[str, Any], name: str) -> dict[str, Any]:
+    """A table of a record, empty where something else stands in its place."""
+    found = record.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 @contextlib.contextmanager
 def _threads(run: dict[str, Any]) -> Iterator[None]:
     """As many threads as the run had: sums split over more of them come out in other bits."""
     now = torch.get_num_threads()
-    then = dict(run.get("environment") or {}).get("threads")
+    then = _table(run, "environment").get("threads")
     try:
         if type(then) is int and 0 < then <= THREADS:
             torch.set_num_threads(then)
@@ -120,9 +124,9 @@ def _threads(run: dict[str, Any]) -> Iterator[None]:
 def _compared(before: nn.Module, made: PruneResult, record: dict[str, Any], run: dict[str, Any]) -> dict[str, Any]:
     """What is the same and what is not, ready for JSON."""
     old, new = before.state_dict(), made.model.state_dict()
-    now, then = environment() | made.versions, {**dict(run.get("environment") or {}), **record.get("versions", {})}
+    now, then = environment() | made.versions, _table(run, "environment") | _table(record, "versions")
     now["threads"] = then.get("threads", now["threads"])  # as the run was repeated
-    sums = dict(record.get("checksums") or {})
+    sums = _table(record, "checksums")
     return {
         "same_bits": list(old) == list(new) and all(_same(old[name], new[name]) for name in old),
         "largest_difference": _largest(old, new),
