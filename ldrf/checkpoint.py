@@ -4,28 +4,27 @@ The last holds what only a report shows, so that ``ldrf.json`` stays short; a fo
 """
 
 import copy
+import hashlib
 import json
-import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
 from ldrf.fitting import check_fits, check_runs
+from ldrf.journal import check_belongs
+from ldrf.places import DETAILS, RECORD, WEIGHTS, check_place, new_folder, swap
 from ldrf.processes import is_first
-from ldrf.record import RECORD, read_record, sealed
+from ldrf.record import read_record, sealed
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.strict_json import plain
 from ldrf.surgery import write_sizes, write_tensors
 from ldrf.tensor_files import HEADER, digest, file_size, first_odd, read_safetensors
-
-WEIGHTS, DETAILS = "model.safetensors", "report.json"
-PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes with it
+from ldrf.writing import told, write_through
 
 
 def save(
@@ -35,62 +34,37 @@ def save(
     metrics: dict[str, Any] | None = None,
     source: dict[str, Any] | None = None,
     details: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
-    ``details`` adds to what the report shows beside spectra and error curves (feature maps).
-    An earlier result in the same place is replaced; a folder with anything else in it is refused. Of several processes
-    only the first writes.
+    ``details`` adds to what the report shows beside spectra and error curves (feature maps); ``run`` says how to make
+    it again, as ``ldrf prune`` does for ``ldrf repeat``.
+    An earlier result in the same place is replaced, and so is the unfinished run that led to this one; a folder with
+    anything else in it is refused. Of several processes only the first writes.
     """
     folder = Path(folder).expanduser()
     if not is_first():
         return folder
-    _check_place(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
-        tensors = storable_tensors(result.model)
-        save_file(tensors, beside / WEIGHTS)
-        record = _record(result, tensors, metrics or {}, source or {}, beside / WEIGHTS)
-        (beside / RECORD).write_text(json.dumps(sealed(record), indent=2) + "\n")
-        own = result.details() if isinstance(result, PruneResult) else {}
-        (beside / DETAILS).write_text(json.dumps(plain({**own, **(details or {})})) + "\n")
-        beside.chmod(0o755)
-        _swap(beside, folder)
-    except BaseException:
-        shutil.rmtree(beside, ignore_errors=True)
-        raise
+    own = result.details() if isinstance(result, PruneResult) else {}
+    tensors = storable_tensors(result.model)
+    weights = serialised(tensors)
+    record = _record(result, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
+    check_place(folder)
+    check_belongs(folder, record)
+    with told(f"save to '{folder}'"):
+        beside = new_folder(folder)
+        try:
+            write_through(beside / WEIGHTS, weights)
+            write_through(beside / RECORD, (json.dumps(sealed(record), indent=2) + "\n").encode())
+            write_through(beside / DETAILS, (json.dumps(plain({**own, **(details or {})})) + "\n").encode())
+            beside.chmod(0o755)
+            swap(beside, folder)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
     return folder
-
-
-def _check_place(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise LdrfError(f"Cannot save to '{folder}': it is a file, not a folder.")
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
-        raise LdrfError(
-            f"Cannot save to '{folder}': it holds something else than an ldrf result; name an empty folder."
-        )
-
-
-def _swap(beside: Path, folder: Path) -> None:
-    """Put the new folder in place of the old one, which is deleted only afterwards; files of others move along."""
-    if not folder.exists():
-        os.rename(beside, folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
-    try:
-        os.rename(folder, old / "was")
-        os.rename(beside, folder)
-        for item in (old / "was").iterdir():
-            if item.name not in (WEIGHTS, RECORD, DETAILS, PAGE):
-                os.rename(item, folder / item.name)
-    except BaseException:
-        if not folder.exists():
-            os.rename(old / "was", folder)
-        raise
-    finally:
-        shutil.rmtree(old, ignore_errors=True)
 
 
 def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
@@ -110,7 +84,7 @@ def _record(
     tensors: dict[str, Tensor],
     metrics: dict[str, Any],
     source: dict[str, Any],
-    weights: Path,
+    weights: bytes,
 ) -> dict[str, Any]:
     told = dict(result.as_dict())
     costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
@@ -120,7 +94,7 @@ def _record(
         "metrics": {**costs, **metrics},
         "source": source,
         "shapes": {name: list(t.shape) for name, t in tensors.items()},
-        "sha256": digest(weights),
+        "sha256": hashlib.sha256(weights).hexdigest(),
     }
 
 

@@ -1,5 +1,6 @@
 """Every setting of a run, with the default that measured best."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -68,8 +69,8 @@ class PruneConfig:
     """Share of the calibration images that only judge."""
     chunk: int = 32
     """Images run at a time, and images a step."""
-    memory: int = 2 * 2**30
-    """Bytes of activations kept in memory; the rest goes to a temporary folder."""
+    memory: int | str = 2 * 2**30
+    """Bytes of activations kept in memory, such as 2GiB; the rest goes to disk, into the run's folder if it has one."""
     seed: int = 0
     """Makes a run repeatable bit for bit on one machine."""
 
@@ -77,6 +78,7 @@ class PruneConfig:
         _check_choices(self, ("selection", Selection), ("solver", Solver), ("metric", Metric))
         if self.allocation is not None:  # None leaves it to the method
             _check_choices(self, ("allocation", Allocation))
+        object.__setattr__(self, "memory", byte_count(self.memory))
         _check_bounds(self, BOUNDS)
 
 
@@ -116,6 +118,17 @@ class FinetuneConfig:
         _check_bounds(self, FINETUNE_BOUNDS)
         if not self.labels + self.logits + self.embeddings > 0:
             raise LdrfError("At least one of 'labels', 'logits' and 'embeddings' must be above 0. Got 0 for all.")
+
+
+def byte_count(size: int | str) -> int:
+    """A number of bytes, also written with a unit: ``"2GiB"``, ``"500 MB"``."""
+    if isinstance(size, int):
+        return size
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
+    if found is None:
+        raise LdrfError(f"The 'memory' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
+    number, prefix, binary = found.groups()
+    return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 
 def _check_choices(config: object, *choices: tuple[str, Any]) -> None:

@@ -2,18 +2,21 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ldrf import checkpoint
 from ldrf.baselines import find_method
 from ldrf.calibration import Lockstep, layer_inputs, survey
-from ldrf.config import PruneConfig
+from ldrf.config import PruneConfig, byte_count
 from ldrf.cost import count_macs, count_parameters
 from ldrf.cutting import as_it_stands, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent, teller
+from ldrf.journal import Learned, open_journal
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
@@ -43,6 +46,9 @@ def prune(
     config: PruneConfig | None = None,
     seed: int | None = None,
     on_event: OnEvent | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    save: bool = True,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
@@ -51,7 +57,10 @@ def prune(
     ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
     ``method`` is the paper's own or one of :data:`ldrf.baselines.METHODS` to compare with.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
+    ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
+    killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
     """
+    journal = open_journal(out, resume)
     target, rule = Target(speedup, params, widths, keep), find_method(method)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
     config = replace(config, allocation=config.allocation or rule.allocation)
@@ -59,6 +68,7 @@ def prune(
     batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config, True)
     check_prunable(network)
+    journal.begin(network, target, rule.name, config, labels)
     network, spectra = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     clock("trace")
@@ -67,19 +77,23 @@ def prune(
 
     # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
     ranks = unit_ranks(network.units, spectra, config.energy)
-    surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
-    removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
-    plan = agreed(plan_widths(network, target, ranks, surveys, removals, config))
-    metrics = unit_metrics(network, surveys, config)
-    surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # their Gram matrices are done with
-    step = rule.begin(Findings(network, surveys, removals, metrics, labels), config)
+    learned = journal.learned()
+    if learned is None:
+        surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
+        removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
+        plan = agreed(plan_widths(network, target, ranks, surveys, removals, config))
+        metrics = unit_metrics(network, surveys, config)
+        surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # Gram matrices are done with
+        learned = journal.keep_learned(Learned(plan, surveys, removals, metrics))
+    plan = learned.plan
+    step = rule.begin(Findings(network, learned.surveys, learned.removals, learned.metrics, labels), config)
     clock("plan")
     tell("planned", widths=dict(plan.widths), full_widths=full)
 
     # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
     kept: dict[str, Tensor] = {}
     history: list[UnitReport] = []
-    with ActivationStore(config.memory) as store:
+    with ActivationStore(byte_count(config.memory), journal.folder) as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
         for index, unit in enumerate(progress(network.units, "reconstruct")):
             width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)
@@ -87,7 +101,7 @@ def prune(
                 continue
             walk.advance(unit.start)
             unit = as_it_stands(unit, network.units, kept)
-            solved = agreed(step(walk, unit, width))
+            solved = journal.solved(index, unit) or journal.keep_solved(index, unit, agreed(step(walk, unit, width)))
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, kept[unit.name], solved.solution)
             history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
@@ -125,7 +139,10 @@ def prune(
         method=rule.name,
         attributes=stated_sizes(network.units, kept),
         held_out=best.held_out,
+        checksums=journal.checksums,
     )
+    if out is not None and save:
+        checkpoint.save(result, out)
     tell("done", speedup=result.speedup)
     return result
 

@@ -191,11 +191,13 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
 def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
     """Write a unit's solution into the slim weights: W'_l for the producer, Q'_l for its consumers."""
     slim = cut_carriers(walk.trace, unit, walk.slim, kept)
-    changed = {unit.producer.node: (solution.weight, solution.bias)}
+    # In a layout of its own: a solution read back from the journal must compute the same bits.
+    plain = lambda t: t.clone(memory_format=torch.contiguous_format)  # noqa: E731
+    changed = {unit.producer.node: (plain(solution.weight), plain(solution.bias))}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
         weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)
-        changed[layer.node] = (weight.contiguous(), reader[-1].float())
+        changed[layer.node] = (plain(weight), plain(reader[-1].float()))
     walk.commit(slim.with_layers(changed))
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from ldrf.errors import LdrfError
+from ldrf.places import RECORD
 from ldrf.strict_json import plain, read_json
 
 FORMAT = 2
 UNSEALED = 1  # the format before there were seals; it is still read
-RECORD = "ldrf.json"
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class PruneResult:
     method: str = "ldrf"
     attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
     held_out: HeldOut | None = None  # how the whole network was judged; None of a rival method
+    checksums: dict[str, str] = field(default_factory=dict)  # of weights and inputs, where out= was given
 
     @property
     def seed(self) -> int:
@@ -123,6 +124,7 @@ class PruneResult:
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,
+            "checksums": self.checksums,
             "inputs": self.example.described(),
             "seconds": self.seconds,
             "versions": self.versions,

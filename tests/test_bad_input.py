@@ -220,22 +220,23 @@ def test_an_interrupt_leaves_no_activations_on_disk(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     seen = []
 
-    def interrupt(*_, **__):
-        seen.append(list(tmp_path.glob("ldrf-*")))  # torch makes a folder of its own there
+    def interrupt(walk, *_):
+        seen.append(walk.store)
+        assert walk.store.spilled > 0
         raise KeyboardInterrupt
 
     monkeypatch.setattr("ldrf.methods.reconstruct", interrupt)
     config = ldrf.PruneConfig(solver="closed-form", memory=100)
     with pytest.raises(KeyboardInterrupt):
         ldrf.prune(make(Chain), [images(24)], widths={"conv1": 6}, config=config)
-    assert seen[0] and list(tmp_path.glob("ldrf-*")) == []
+    assert seen[0].spilled == 0 and list(tmp_path.glob("ldrf-*")) == []
 
 
 def test_an_interrupted_save_leaves_no_half_written_folder(pruned, monkeypatch, tmp_path):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.checkpoint.save_file", interrupt)
+    monkeypatch.setattr("ldrf.checkpoint.write_through", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ldrf.save(pruned(Chain), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

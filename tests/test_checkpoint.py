@@ -14,8 +14,9 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 import ldrf
-from ldrf.checkpoint import DETAILS, PAGE, WEIGHTS
+from ldrf.checkpoint import DETAILS, WEIGHTS
 from ldrf.errors import LdrfError
+from ldrf.places import PAGE
 from ldrf.record import RECORD, read_record, sealed
 
 
@@ -204,7 +205,7 @@ def test_a_foreign_folder_or_file_is_not_overwritten(result, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "stopped", ["ldrf.checkpoint.save_file", "ldrf.checkpoint.json.dumps", "ldrf.checkpoint.os.rename"]
+    "stopped", ["ldrf.checkpoint.write_through", "ldrf.checkpoint.json.dumps", "ldrf.places.os.rename"]
 )
 @pytest.mark.parametrize("earlier", [False, True])
 def test_an_interrupted_save_leaves_nothing_half_written(result, tmp_path, monkeypatch, stopped, earlier):
@@ -237,7 +238,7 @@ def test_an_interrupt_between_the_two_renames_brings_the_old_result_back(result,
         rename(source, target)
 
     with monkeypatch.context() as patch:
-        patch.setattr("ldrf.checkpoint.os.rename", second_fails)
+        patch.setattr("ldrf.places.os.rename", second_fails)
         with pytest.raises(KeyboardInterrupt):
             ldrf.save(result, folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before

@@ -263,6 +263,34 @@ def test_force_does_not_replace_what_is_no_result(plugin, core, capsys):
     assert not core.pruned
 
 
+def test_prune_keeps_its_journal_until_the_figures_are_there_too(plugin, core):
+    assert main(prune_args(plugin, "--speedup", "2", "--resume", "--memory", "1GiB")) == 0
+    call = core.pruned[0]
+    assert call["out"] == Path("out") and call["resume"] is True and call["save"] is False
+    assert call["config"].memory == 2**30
+    assert (
+        core.saved[0]["run"]["command"]
+        == "ldrf prune plugin.py:net --data plugin.py:data --speedup 2.0 --memory 1073741824"
+    )
+
+
+def test_an_unfinished_run_is_resumed_or_thrown_away_but_not_by_accident(plugin, core, capsys):
+    Path("out/ldrf-journal").mkdir(parents=True)
+    Path("out/ldrf-journal/learned.safetensors").touch()
+    assert main(prune_args(plugin, "--speedup", "2")) == 1
+    assert "'out' holds an unfinished run: go on with it by --resume, choose another --out" in capsys.readouterr().err
+    assert main(prune_args(plugin, "--speedup", "2", "--resume")) == 0 and core.pruned[0]["resume"]
+    assert Path("out/ldrf-journal").exists()
+    assert main(prune_args(plugin, "--speedup", "2", "--force")) == 0
+    assert not Path("out/ldrf-journal").exists() and len(core.pruned) == 2
+
+
+@pytest.mark.parametrize("memory", ["lots", "2 GiBs", "-1", "1e400"])
+def test_a_wrong_amount_of_memory_is_told(plugin, core, memory, capsys):
+    assert main(prune_args(plugin, "--speedup", "2", f"--memory={memory}")) in (1, 2)
+    assert "memory" in capsys.readouterr().err and not core.pruned
+
+
 def test_demo_prunes_the_bundled_network_on_the_sample(core, tmp_path, monkeypatch):
     class Tiny(nn.Sequential):
         def __init__(self) -> None:

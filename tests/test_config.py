@@ -38,3 +38,17 @@ def test_a_number_out_of_bounds_is_refused(name, value):
 def test_not_a_number_is_refused():
     with pytest.raises(LdrfError, match="The 'energy' must lie from"):
         PruneConfig(energy=float("nan"))
+
+
+@pytest.mark.parametrize(
+    ("given", "count"),
+    [("2GiB", 2**31), ("500 MB", 500_000_000), ("1.5kib", 1536), ("12", 12), ("3k", 3000), (7, 7), ("1TiB", 2**40)],
+)
+def test_memory_is_a_number_of_bytes(given, count):
+    assert made(memory=given).memory == count == made(memory=made(memory=given).memory).memory
+
+
+@pytest.mark.parametrize("given", ["lots", "", "GiB", "2 GiBs", "-1", "nan", "2**70", "99999999TiB", -5, None])
+def test_memory_that_is_none_is_refused(given):
+    with pytest.raises(LdrfError, match="The 'memory' must"):
+        made(memory=given)

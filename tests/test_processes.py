@@ -48,9 +48,7 @@ def assert_same_answers(mine: dict[str, Any], wanted: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("way", "count"), [("ldrf", 2), ("ldrf", 3), ("mask", 3), ("molchanov2017", 3), ("thinet", 3)]
-)
+@pytest.mark.parametrize(("way", "count"), [("ldrf", 2), ("ldrf", 3), ("mask", 3), ("molchanov2017", 3), ("thinet", 3)])
 def test_pruning_gives_the_slim_model_of_one_process(found, alone, way, count):
     for mine in found("prune", count)[1]:
         assert mine[way]["widths"] == alone("prune")[way]["widths"] and mine[way]["images"] == 37

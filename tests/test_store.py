@@ -1,10 +1,13 @@
 """The activation store keeps to its budget, gives back what was put in, and leaves nothing behind."""
 
+import errno
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ldrf.errors import LdrfError
 from ldrf.store import ActivationStore
 
 
@@ -45,28 +48,69 @@ def test_the_budget_holds_and_everything_is_found_again(sizes, budget):
         assert store.used == 0 and list(store) == []
 
 
-def test_dropping_makes_room_and_removes_files(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    files = lambda: list(tmp_path.rglob("*.bin"))  # noqa: E731
-    with ActivationStore(40) as store:
-        store.put(("a",), torch.zeros(10))
-        store.put(("b",), torch.ones(10))
-        assert len(files()) == 1
-        store.put(("b",), torch.full((10,), 2.0))  # replaced, not added
-        assert len(files()) == 1 and store.get(("b",))[0] == 2
-        store.drop(("a",))
-        store.put(("c",), torch.zeros(10))
-        assert store.used == 40 and len(files()) == 1
-    assert list(tmp_path.iterdir()) == []
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=40))
+def test_spilled_values_stay_apart_and_room_is_used_again(steps):
+    with ActivationStore(0) as store:
+        values, most = {}, 0
+        for name, size in steps:  # put where there is none, replace or drop where there is one
+            if name in values and size % 2:
+                store.drop((name,))
+                del values[name]
+            else:
+                values[name] = torch.randn(size)
+                store.put((name,), values[name])
+            most = max(most, sum(4 * len(v) for v in values.values()))
+            assert all(torch.equal(store.get((n,)), value) for n, value in values.items())
+            assert store.spilled <= 2 * most + 400
+        for name in values:
+            store.drop((name,))
+        assert store.spilled == 0
 
 
-def test_the_folder_goes_when_the_work_fails(monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    with pytest.raises(KeyboardInterrupt), ActivationStore(0) as store:
+def test_the_file_has_no_name_and_goes_when_the_work_fails(tmp_path):
+    with pytest.raises(KeyboardInterrupt), ActivationStore(0, tmp_path) as store:
         store.put(("a",), torch.zeros(3))
-        assert list(tmp_path.iterdir())
+        assert store.spilled == 12 and list(tmp_path.iterdir()) == []
         raise KeyboardInterrupt
-    assert list(tmp_path.iterdir()) == []
+    assert store.spilled == 0
+
+
+def test_the_file_lies_in_the_folder_named(tmp_path):
+    with (
+        ActivationStore(0, tmp_path / "gone") as store,
+        pytest.raises(LdrfError, match="write activations to '.*gone'"),
+    ):
+        store.put(("a",), torch.zeros(3))
+
+
+def test_a_full_disk_is_told_in_one_sentence(monkeypatch, tmp_path):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ldrf.store.SpillFile.write", full)
+    with ActivationStore(0, tmp_path) as store, pytest.raises(LdrfError, match="No space left on device. Make room"):
+        store.put(("a",), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(4, 6).T,
+        torch.randn(6, 6)[:, ::2],
+        torch.randn(1, 4).expand(3, 4),
+        torch.randn(2, 1, 3, 1).to(memory_format=torch.channels_last),
+    ],
+    ids=["channels last", "transposed", "every other", "expanded", "size one"],
+)
+def test_values_lie_in_memory_as_they_did_whether_spilled_or_not(value):
+    """Sums over another layout come out in other bits, so a budget could be seen in the result."""
+    found = []
+    for budget in (0, 10**9):
+        with ActivationStore(budget) as store:
+            store.put(("a",), value)
+            found.append(store.get(("a",)))
+    assert torch.equal(found[0], value) and found[0].stride() == found[1].stride()
 
 
 def test_a_small_view_does_not_keep_its_large_base():

@@ -1,4 +1,4 @@
-"""The command line: demo, inspect, analyze, prune, evaluate, report, finetune, bench, export, reproduce and train."""
+"""The command line: a file for each command."""
 
 import contextlib
 import os
@@ -12,7 +12,10 @@ from ldrf.tables import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 after an error, 2 for a wrong command line, 130 after Ctrl-C."""
+    """Run one command; the exit code is 0, 1 after an error, 2 for a wrong command line, 130 after Ctrl-C.
+
+    ``ldrf repeat`` ends in 3 where what it made differs.
+    """
     try:
         from ldrf.cli.commands import SHAREABLE, read_command
         from ldrf.cli.launch import Told, others_silent, process_group, speaks
@@ -29,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if speaks():
             show(report, command.json)
         sys.stdout.flush()
+        return report.code
     except SystemExit as stop:  # tyro has printed help or what is wrong
         return stop.code if isinstance(stop.code, int) else 2
     except Told as told:
@@ -42,7 +46,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
         return _fail("interrupted", 130, speaks())
-    return 0
 
 
 def _fail(message: str, code: int, shown: bool = True) -> int:

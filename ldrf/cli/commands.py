@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, subcommand
 
-from ldrf.cli import analyze, bench, demo, evaluate, export, finetune, inspect, prune, report, reproduce, train
+from ldrf.cli import analyze, bench, demo, evaluate, export, finetune, inspect, prune, repeat, report, reproduce, train
 from ldrf.cli.analyze import Analyze
 from ldrf.cli.bench import BenchCommand
 from ldrf.cli.demo import Demo
@@ -15,6 +15,7 @@ from ldrf.cli.export import Export
 from ldrf.cli.finetune import Finetune
 from ldrf.cli.inspect import Inspect
 from ldrf.cli.prune import Prune
+from ldrf.cli.repeat import Repeat
 from ldrf.cli.report import WriteReport
 from ldrf.cli.reproduce import Reproduce
 from ldrf.cli.train import Train
@@ -24,6 +25,7 @@ Command = (
     | Annotated[Inspect, subcommand("inspect", description=inspect.HELP)]
     | Annotated[Analyze, subcommand("analyze", description=analyze.HELP)]
     | Annotated[Prune, subcommand("prune", description=prune.HELP)]
+    | Annotated[Repeat, subcommand("repeat", description=repeat.HELP)]
     | Annotated[Evaluate, subcommand("evaluate", description=evaluate.HELP)]
     | Annotated[WriteReport, subcommand("report", description=report.HELP)]
     | Annotated[Finetune, subcommand("finetune", description=finetune.HELP)]

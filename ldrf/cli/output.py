@@ -17,10 +17,11 @@ class UsageError(LdrfError):
 
 @dataclass(frozen=True)
 class Report:
-    """The outcome of a command: ``data`` for machines, ``parts`` for people."""
+    """The outcome of a command: ``data`` for machines, ``parts`` for people, and the exit code."""
 
     data: dict[str, Any]
     parts: list[RenderableType] = field(default_factory=list)
+    code: int = 0
 
 
 def show(report: Report, as_json: bool) -> None:

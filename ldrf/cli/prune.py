@@ -7,21 +7,26 @@ from typing import Annotated, Any, TypeVar
 
 import torch
 from rich.table import Table
+from torch import nn
 from tyro.conf import Positional, arg
 
 import ldrf
 from ldrf.accuracy import Accuracy, measure_accuracy
 from ldrf.baselines import MethodName
-from ldrf.cli.models import open_model
+from ldrf.cli.models import NamedModel, open_model
 from ldrf.cli.output import Report, UsageError, comparison
+from ldrf.cli.provenance import noted
 from ldrf.config import PruneConfig
 from ldrf.cost import latency_ratio
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
+from ldrf.journal import discard
+from ldrf.places import unfinished
 from ldrf.processes import from_first, is_first
 from ldrf.report import write_report
 from ldrf.report.featuremaps import feature_maps
+from ldrf.result import PruneResult
 
 HELP = """Make a trained network cheaper from unlabelled images, without fine-tuning (Algorithm 1 of the paper).
 
@@ -63,21 +68,21 @@ class Prune:
     """Calibrate on every image and its mirror image: better where left and right are alike, and slower."""
     test_images: Annotated[int | None, arg(metavar="INT")] = None
     """Labelled test images to compare dense and slim on: all by default, 0 for none."""
+    resume: bool = False
+    """Go on with the run in the folder, if it was killed; it must be the same command."""
     force: bool = False
-    """Replace an earlier result in the folder."""
+    """Replace an earlier result, or an unfinished run, in the folder."""
     json: bool = False
     """Print one JSON object instead of the tables."""
     config: PruneConfig = field(default_factory=PruneConfig)
 
     def run(self) -> Report:
         """Prune, compare, save."""
-        target = self._target()
-        from_first(lambda: check_out(self.out, self.force))
-        named = open_model(self.model, self.weights, self.architecture)
-        batches = open_data(self.data, "train").take(self.images, self.config.seed)
+        self.target()
+        from_first(self._check_out)
+        named, batches = self.opened()
         test = open_test(self.data, self.test_images)
-        given = ldrf.mirrored(batches) if self.mirror else batches
-        result = ldrf.prune(named.model, given, **target, ignore=self.ignore, method=self.method, config=self.config)
+        result = self.pruned(named.model, batches, out=self.out, resume=self.resume, save=False)
         if not is_first():
             return Report({})  # the first process measures and writes
         example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
@@ -92,12 +97,27 @@ class Prune:
             metrics["accuracy"] = _accuracy(dense, measure_accuracy(result.model, test, "evaluate slim"))
         source = {**named.source, "data": self.data}
         details = {"featuremaps": feature_maps(named.model, result, example)}
-        ldrf.save(result, self.out, metrics=metrics, source=source, details=details)
+        ldrf.save(result, self.out, metrics=metrics, source=source, details=details, run=noted(self))
         page = write_report([self.out])
         data = {**result.as_dict(), "metrics": metrics, "source": source, "folder": str(self.out), "report": str(page)}
         return Report(data, [str(result), _summary(metrics), f"Saved in {self.out}; see {page}"])
 
-    def _target(self) -> dict[str, Any]:
+    def _check_out(self) -> None:
+        if not (self.resume and unfinished(self.out)):
+            check_out(self.out, self.force)
+
+    def opened(self) -> tuple[NamedModel, Batches]:
+        """The model, and the images to calibrate on as they are before any are mirrored."""
+        named = open_model(self.model, self.weights, self.architecture)
+        return named, open_data(self.data, "train").take(self.images, self.config.seed)
+
+    def pruned(self, model: nn.Module, batches: Batches, **options: Any) -> PruneResult:
+        """The model pruned as the command line says."""
+        given = ldrf.mirrored(batches) if self.mirror else batches
+        asked = {**self.target(), "ignore": self.ignore, "method": self.method, "config": self.config}
+        return ldrf.prune(model, given, **asked, **options)
+
+    def target(self) -> dict[str, Any]:
         given = {
             "speedup": self.speedup,
             "params": self.params,
@@ -129,6 +149,13 @@ def check_out(folder: Path, force: bool) -> None:
         return
     if not folder.is_dir():
         raise LdrfError(f"'{folder}' is a file: --out needs a folder.")
+    if unfinished(folder):
+        if not force:
+            raise LdrfError(
+                f"'{folder}' holds an unfinished run: go on with it by --resume, choose another --out, "
+                "or add --force to throw it away."
+            )
+        discard(folder)
     if not any(folder.iterdir()):
         return
     if not (folder / "ldrf.json").is_file():

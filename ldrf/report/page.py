@@ -11,8 +11,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ldrf._version import __version__
-from ldrf.checkpoint import PAGE
 from ldrf.errors import LdrfError
+from ldrf.places import PAGE
 from ldrf.report import bars, plots
 from ldrf.report.comparison import series_of
 from ldrf.report.headline import points, settings, short, tiles

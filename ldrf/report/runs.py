@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ldrf.checkpoint import DETAILS
 from ldrf.errors import LdrfError
+from ldrf.places import DETAILS
 from ldrf.record import read_record
 from ldrf.strict_json import read_json
 
