@@ -12,6 +12,7 @@ from safetensors.torch import load_file, save_file
 
 import ldrf
 from ldrf.cli import main
+from ldrf.record import sealed
 from ldrf.cli.commands import read_command
 from ldrf.cli.provenance import argv, checksum
 from ldrf.config import PruneConfig
@@ -80,7 +81,7 @@ def test_what_differs_is_shown_and_ends_in_3(made, capsys):
     record = json.loads((made / "ldrf.json").read_text())
     record["sha256"], record["versions"]["torch"] = checksum(str(made / "model.safetensors")), "1.0"
     record["checksums"]["inputs"] = "0" * 64
-    (made / "ldrf.json").write_text(json.dumps(record))
+    (made / "ldrf.json").write_text(json.dumps(sealed(record)))
     assert main(["repeat", "out", *CODE, "--json"]) == 3
     found = told(capsys)
     assert not found["same_bits"] and found["largest_difference"] == pytest.approx(0.25, rel=1e-5)
@@ -124,7 +125,7 @@ def test_changed_or_missing_files_are_named(made, capsys):
 )
 def test_a_result_that_cannot_be_repeated_says_why(made, change, words, capsys):
     record = json.loads((made / "ldrf.json").read_text())
-    (made / "ldrf.json").write_text(json.dumps(record | change))
+    (made / "ldrf.json").write_text(json.dumps(sealed(record | change)))
     assert main(["repeat", "out"]) == 1
     captured = capsys.readouterr()
     assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""

@@ -1,6 +1,7 @@
 """On held-out images a slim network is never further from the dense one than plain cutting to the same neurons."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportOptionalMemberAccess=false
 
 import copy
 import warnings
