@@ -1,5 +1,8 @@
 """What the tests let several processes do together, and a single one alone: the same functions."""
 
+import os
+import signal
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,6 +15,7 @@ from networks import Residual, images, make
 from torch import Tensor, nn
 
 import ldrf
+import ldrf.pipeline
 from ldrf import processes
 from ldrf.data.sources import IndexedBatches
 from ldrf.network import read_network
@@ -139,12 +143,12 @@ def data(split: str) -> list[Any]:
 
 
 def dying_factory() -> nn.Module:
-    """The same network, with which the second process is killed when it has solved a unit."""
-    import os
-    import signal
+    """The same network, with which the second process is killed when it has solved a unit; the time of it is kept."""
 
-    import ldrf.pipeline
+    def die(*_: Any) -> None:
+        Path(os.environ["LDRF_TEST_DIED"]).write_text(str(time.time()))
+        os.kill(os.getpid(), signal.SIGKILL)
 
     if processes.rank() == 1:
-        ldrf.pipeline.commit_solution = lambda *_: os.kill(os.getpid(), signal.SIGKILL)  # pyright: ignore
+        ldrf.pipeline.commit_solution = die
     return factory()

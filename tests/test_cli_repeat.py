@@ -12,11 +12,11 @@ from safetensors.torch import load_file, save_file
 
 import ldrf
 from ldrf.cli import main
-from ldrf.record import sealed
 from ldrf.cli.commands import read_command
 from ldrf.cli.provenance import argv, checksum
 from ldrf.config import PruneConfig
 from ldrf.data.plugins import call_factory
+from ldrf.record import sealed
 
 NET = """
 import torch

@@ -167,14 +167,14 @@ def test_torchrun_prunes_and_tunes_with_one_voice(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_process_takes_the_others_down_with_one_sentence(tmp_path):
-    started = time.monotonic()
+def test_a_killed_process_takes_the_others_down_with_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setenv("LDRF_TEST_DIED", str(tmp_path / "died"))
     done = torchrun(*prune_command("dying_factory", tmp_path / "slim"))
     assert done.returncode != 0 and not done.stdout
     own = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
     assert len(own) == 1 and ("lost the others" in own[0] or "another of its processes died" in own[0])
     assert not (tmp_path / "slim").exists()
-    assert time.monotonic() - started < 120  # both processes start within it; the end comes at once
+    assert time.time() - float((tmp_path / "died").read_text()) < 60
 
 
 @pytest.mark.parametrize("rank", ["0", "1"])
