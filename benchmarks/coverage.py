@@ -271,10 +271,10 @@ def _failed(name: str, reason: str) -> dict[str, Any]:
     return {"model": name, "status": "failed", "reason": " ".join(reason.split())[:400]}
 
 
-def read_results() -> dict[str, dict[str, Any]]:
-    if not RESULTS.exists():
+def read_results(path: Path) -> dict[str, dict[str, Any]]:
+    if not path.exists():
         return {}
-    rows = (json.loads(line) for line in RESULTS.read_text().splitlines() if line.strip())
+    rows = (json.loads(line) for line in path.read_text().splitlines() if line.strip())
     return {row["model"]: row for row in rows}
 
 
@@ -298,19 +298,20 @@ def table(rows: dict[str, dict[str, Any]]) -> Iterator[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("globs", nargs="*", default=["*"])
-    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seconds", type=float, default=300, help="after which a model counts as hanging")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="the file of JSON lines")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--table", action="store_true")
     options = parser.parse_args()
     if options.table:
-        print("\n".join(table(read_results())))
+        print("\n".join(table(read_results(options.results))))
         return
     import_vision("timm")
     names = dict.fromkeys(name for glob in options.globs for name in catalogue() if fnmatchcase(name, glob))
     for name in names:
-        if options.again or name not in read_results():
+        if options.again or name not in read_results(options.results):
             row = in_its_own_process(name, options.seconds)
-            with RESULTS.open("a") as file:  # a later line stands for an earlier one of the same model
+            with options.results.open("a") as file:  # a later line stands for an earlier one of the same model
                 file.write(json.dumps(row) + "\n")
             print(json.dumps(row), flush=True)
 
