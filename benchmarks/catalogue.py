@@ -1,5 +1,6 @@
 """Models to prune, by name: a function that makes each with random weights, and a batch for it."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,13 @@ from torch import Tensor, nn
 from ldrf.cli.vision import import_vision
 
 NAMES = Path(__file__).with_name("coverage_models.txt")
+# Models of timm that Torch-Pruning fails on; they are taken whole, others with at most two equal blocks in a row.
+WHOLE = """
+    skresnet18 res2net50_26w_4s cspresnet50 mixnet_s dpn68 nfnet_f0 poolformer_s12 caformer_s18 inception_next_tiny
+    edgenext_xx_small fastvit_t8 levit_128 swin_tiny_patch4_window7_224 pvt_v2_b0 coat_tiny xcit_tiny_12_p16_224
+    mixer_s32_224 resmlp_12_224 gmlp_s16_224 cait_xxs24_224 efficientformer_l1 ecaresnet26t rexnet_100
+    maxvit_tiny_tf_224 focalnet_tiny_srf
+"""
 Made = tuple[nn.Module, Any]
 
 
@@ -53,10 +61,31 @@ def _backbone(name: str) -> Made:
 
 
 def _timm(name: str) -> Made:
-    model = import_vision("timm").create_model(name, pretrained=False)
+    model = import_vision("timm").create_model(name, pretrained=False).eval()
     stated = model.default_cfg
     size = stated["input_size"][-1]
-    return model, _images(3, size if stated.get("fixed_input_size") else min(size, 96))
+    images = _images(3, size if stated.get("fixed_input_size") else min(size, 96))
+    return (model if name in WHOLE.split() else shallow(model, images)), images
+
+
+def shallow(model: nn.Module, images: Tensor) -> nn.Module:
+    """The model with at most two equal blocks in a row, or as it is where its forward needs them all."""
+    copied = copy.deepcopy(model)
+    for module in list(copied.modules()):
+        if isinstance(module, nn.Sequential | nn.ModuleList):
+            alike = [_shapes(child) for child in module]
+            for i in reversed(range(2, len(alike))):
+                if alike[i] and alike[i] == alike[i - 1] == alike[i - 2]:
+                    del module[i]
+    try:
+        with torch.no_grad():
+            return copied if copied(images[:1]).shape == model(images[:1]).shape else model
+    except Exception:
+        return model
+
+
+def _shapes(module: nn.Module) -> list[tuple[str, torch.Size]]:
+    return [(name, p.shape) for name, p in module.named_parameters()]
 
 
 def _huggingface(name: str) -> Made:

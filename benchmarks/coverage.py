@@ -56,16 +56,18 @@ def examine(name: str) -> dict[str, Any]:
 
 
 def _pruned(network: Network, traced: float) -> dict[str, Any]:
-    found = inspect_network(network, CONFIG)
-    if found.speedup < SPEEDUP and network.coupled:
-        found = inspect_network(with_coupled(network), CONFIG)
+    inner = found = inspect_network(network, CONFIG)
+    whole = inspect_network(with_coupled(network), CONFIG)
+    if inner.speedup < SPEEDUP:
+        found = whole
     target = min(SPEEDUP, 1 + 0.9 * (found.speedup - 1))
     facts = {
         "units": len(found.units),
         "coupled": sum(u.coupled for u in found.units),
         "layers": len(network.trace.layers),
         "calls": len(network.trace.nodes),
-        "share": round(found.share, 3),
+        "share": round(whole.share, 3),
+        "inner_share": round(inner.share, 3),
         "reachable": round(found.speedup, 2),
         "trace_seconds": round(traced, 1),
     }

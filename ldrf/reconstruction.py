@@ -14,6 +14,7 @@ from torch import Tensor
 from ldrf.calibration import Lockstep, rows_wanted
 from ldrf.config import PruneConfig
 from ldrf.descent import Scaled, descend
+from ldrf.linear_paths import linear_parts, low_rank_solution
 from ldrf.masks import mask_unit
 from ldrf.problem import (
     Problem,
@@ -77,23 +78,31 @@ def _has_own_mask(unit: Unit) -> bool:
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
     start = cut_solution(problem)
-    fit, judge = sampled_moments(problem, start.weight, start.bias, seed)
-    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
     found: dict[str, Solution] = {"cut": start}
+    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
+
+    def consider(name: str, solution: Solution) -> None:
+        found[name], errors[name] = solution, held_out_error(problem, solution)
+
     if config.solver != "none":
-        readers = fit_readers(problem.unit, fit, judge, start.readers, config.damping)
-        found["closed form"] = Solution(start.weight, start.bias, readers)
-        errors["closed form"] = held_out_error(problem, found["closed form"])
+        consider("closed form", _refitted(problem, start, config, seed))
+        parts = linear_parts(problem)
+        if parts is not None:
+            consider("svd", Solution(*low_rank_solution(problem, parts, start.readers)))
+            consider("svd, closed form", _refitted(problem, found["svd"], config, seed))
     # Partners are only cut: what they give is taken as it comes.
     if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
-        descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
-        fit, judge = sampled_moments(problem, descended.weight, descended.bias, seed)
-        found["descent"], errors["descent"] = descended, held_out_error(problem, descended)
-        readers = fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
-        found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
-        errors["descent, closed form"] = held_out_error(problem, found["descent, closed form"])
+        consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed))
+        consider("descent, closed form", _refitted(problem, found["descent"], config, seed))
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
+
+
+def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: int) -> Solution:
+    """The same neurons, with the consumers solved in closed form."""
+    fit, judge = sampled_moments(problem, solution.weight, solution.bias, seed)
+    readers = fit_readers(problem.unit, fit, judge, solution.readers, config.damping)
+    return Solution(solution.weight, solution.bias, readers)
 
 
 def cut_solution(problem: Problem) -> Solution:
