@@ -6,7 +6,7 @@ and what did best on held-out images is kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -17,12 +17,14 @@ from ldrf.descent import Scaled, descend
 from ldrf.linear_paths import linear_parts, low_rank_solution
 from ldrf.masks import mask_unit
 from ldrf.problem import (
+    Affine,
     Problem,
     cut_carriers,
     goal_power,
     narrowed,
     neurons,
     open_problem,
+    partner_rows,
     read,
     source,
     target,
@@ -37,11 +39,15 @@ DAMPINGS = (1, 30, 900)  # multiples of the configured damping tried where rows 
 
 @dataclass(frozen=True)
 class Solution:
-    """The producer's slim weight and bias [n', ...], and per consumer a matrix [d' + 1, o] with the bias last."""
+    """The producer's slim weight and bias [n', ...], and per consumer a matrix [d' + 1, o] with the bias last.
+
+    ``partners`` are weights and biases of layers that meet the producer; those that are not there are only cut.
+    """
 
     weight: Tensor
     bias: Tensor
     readers: tuple[Tensor, ...]
+    partners: Affine = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -90,8 +96,8 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
         if parts is not None:
             consider("svd", Solution(*low_rank_solution(problem, parts, start.readers)))
             consider("svd, closed form", _refitted(problem, found["svd"], config, seed))
-    # Partners are only cut: what they give is taken as it comes.
-    if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
+    # The layers of a residual stream stand far apart: they are only cut, and what they give is taken as it comes.
+    if config.solver in ("joint", "l1-mask") and config.steps and len(problem.partners) == len(problem.unit.partners):
         consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed))
         consider("descent, closed form", _refitted(problem, found["descent"], config, seed))
     best = min(errors, key=errors.__getitem__)
@@ -100,9 +106,8 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
 
 def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: int) -> Solution:
     """The same neurons, with the consumers solved in closed form."""
-    fit, judge = sampled_moments(problem, solution.weight, solution.bias, seed)
-    readers = fit_readers(problem.unit, fit, judge, solution.readers, config.damping)
-    return Solution(solution.weight, solution.bias, readers)
+    fit, judge = sampled_moments(problem, solution.weight, solution.bias, seed, solution.partners)
+    return replace(solution, readers=fit_readers(problem.unit, fit, judge, solution.readers, config.damping))
 
 
 def cut_solution(problem: Problem) -> Solution:
@@ -116,11 +121,16 @@ def cut_solution(problem: Problem) -> Solution:
             left = torch.as_tensor(consumer.outputs_now)
             weight, constant = weight[left], constant[left]
         readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
-    return Solution(*producer, tuple(readers))
+    affine = {layer.node: problem.walk.slim.affine(layer.node) for layer in problem.partners}
+    rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+    partners = {node: (weight[rows[node]], bias[rows[node]]) for node, (weight, bias) in affine.items()}
+    return Solution(*producer, tuple(readers), partners)
 
 
 @torch.no_grad()
-def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
+def sampled_moments(
+    problem: Problem, weight: Tensor, bias: Tensor, seed: int, partners: Affine | None = None
+) -> tuple[list[Moments], list[Moments]]:
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
     unit, calibration = problem.unit, problem.walk.calibration
     empty = lambda: [  # noqa: E731
@@ -130,7 +140,7 @@ def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
     generator = torch.Generator().manual_seed(seed)
     for chunk, inputs in enumerate(calibration.chunks):
-        values = neurons(problem, chunk, weight, bias)
+        values = neurons(problem, chunk, weight, bias, partners)
         sums = judge if chunk in calibration.held_out else fit
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
@@ -147,7 +157,7 @@ def held_out_error(problem: Problem, solution: Solution) -> float:
     unit, calibration = problem.unit, problem.walk.calibration
     loss = power = 0.0
     for chunk in calibration.held_out:
-        values = neurons(problem, chunk, solution.weight, solution.bias)
+        values = neurons(problem, chunk, solution.weight, solution.bias, solution.partners)
         outputs = [
             read(c, values[source(c.layer, problem.trace)], reader[:-1].float(), reader[-1].float())
             for c, reader in zip(unit.consumers, solution.readers, strict=True)
@@ -175,29 +185,39 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
     weight, bias = Scaled(start.weight), Scaled(start.bias)
     weights = [Scaled(r[:-1].float()) for r in start.readers]
     biases = [Scaled(r[-1].float()) for r in start.readers]
-    layers = (unit.producer, *(c.layer for c in unit.consumers))
-    free = [b for b, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
+    partners = {node: (Scaled(w), Scaled(b)) for node, (w, b) in start.partners.items()}
+    layers = (unit.producer, *problem.partners, *(c.layer for c in unit.consumers))
+    constants = (bias, *(partners[layer.node][1] for layer in problem.partners), *biases)
+    free = [b for b, layer in zip(constants, layers, strict=True) if layer.has_bias]
+    moved = lambda: {node: (w(), b()) for node, (w, b) in partners.items()}  # noqa: E731
     first = calibration.fitting[0]
     power = goal_power(problem, first) / calibration.chunks[first].rows + 1e-30
 
     def loss(chunk: int) -> Tensor:
-        values = neurons(problem, chunk, weight(), bias())
+        values = neurons(problem, chunk, weight(), bias(), moved())
         outputs = [
             read(consumer, values[source(consumer.layer, problem.trace)], weights[i](), biases[i]())
             for i, consumer in enumerate(unit.consumers)
         ]
         return unit_loss(problem, chunk, outputs) / calibration.chunks[chunk].rows / power
 
-    descend([weight, *weights, *free], loss, calibration.fitting, config.steps, config.rate, seed)
+    descend(
+        [weight, *(w for w, _ in partners.values()), *weights, *free],
+        loss,
+        calibration.fitting,
+        config.steps,
+        config.rate,
+        seed,
+    )
     with torch.no_grad():
         readers = tuple(torch.cat([w(), b()[None]]).double() for w, b in zip(weights, biases, strict=True))
-        return Solution(weight().detach(), bias().detach(), readers)
+        return Solution(weight().detach(), bias().detach(), readers, moved())
 
 
 def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
     """Write a unit's solution into the slim weights: W'_l for the producer, Q'_l for its consumers."""
     slim = cut_carriers(walk.trace, unit, walk.slim, kept)
-    changed = {unit.producer.node: (solution.weight, solution.bias)}
+    changed = {unit.producer.node: (solution.weight, solution.bias), **solution.partners}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
         weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)
