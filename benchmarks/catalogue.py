@@ -62,10 +62,18 @@ def _backbone(name: str) -> Made:
 
 def _timm(name: str) -> Made:
     model = import_vision("timm").create_model(name, pretrained=False).eval()
-    stated = model.default_cfg
-    size = stated["input_size"][-1]
-    images = _images(3, size if stated.get("fixed_input_size") else min(size, 96))
+    stated = model.default_cfg["input_size"][-1]
+    images = _images(3, 96 if _takes(model, 96) else stated)
     return (model if name in WHOLE.split() else shallow(model, images)), images
+
+
+@torch.no_grad()
+def _takes(model: nn.Module, size: int) -> bool:
+    try:
+        model(_images(1, size))
+    except Exception:
+        return False
+    return True
 
 
 def shallow(model: nn.Module, images: Tensor) -> nn.Module:

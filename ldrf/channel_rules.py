@@ -5,6 +5,7 @@ they end there). What is not in the table freezes whatever reaches it.
 """
 
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -20,6 +21,8 @@ Arriving = dict[str, Channels]
 Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
 
 SUMS = {"aten.add", "aten.sub"}
+# What the statistics of a norm written out go through.
+STATISTIC = {f"aten.{name}" for name in ("add", "sub", "mul", "div", "sqrt", "rsqrt", "pow", "reciprocal", "clamp_min")}
 
 
 def _same(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
@@ -72,20 +75,38 @@ def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 
 def _reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A mean, sum or maximum over other dimensions."""
+    """A mean, sum or maximum over other dimensions, or over the channels where it only scales or shifts them."""
     given = first(arriving)
     args: Any = node.args
     rank = args[0].meta["val"].ndim
-    dims: Any = args[1] if len(args) > 1 else node.kwargs.get("dim")
+    place = 2 if operation(node) == "aten.linalg_vector_norm" else 1
+    dims: Any = args[place] if len(args) > place else node.kwargs.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     if not isinstance(dims, list | tuple) or not dims:
         return unknown(flow, node, arriving)
     gone = {int(d) % rank for d in dims}
     if given.dim in gone:
-        return unknown(flow, node, arriving)
+        return None if _goes_back(node, given) else unknown(flow, node, arriving)
     result = node.meta["val"]
     kept = (result[0] if isinstance(result, list | tuple) else result).ndim == rank
     return Channels(given.dim if kept else given.dim - sum(d < given.dim for d in gone), given.ids)
+
+
+def _goes_back(node: fx.Node, given: Channels) -> bool:
+    """Whether what was reduced over channels meets nothing but channels again, as the statistics of a norm do."""
+    waiting, found = list(node.users), False
+    while waiting:
+        user = waiting.pop()
+        value = user.meta.get("val")
+        if user.target is operator.getitem or operation(user) in STATISTIC:
+            if isinstance(value, Tensor) and given.dim < value.ndim and value.shape[given.dim] == len(given.ids):
+                found = True
+                continue
+            if isinstance(value, Tensor) and given.dim < value.ndim and value.shape[given.dim] == 1:
+                waiting += user.users
+                continue
+        return False
+    return found
 
 
 def _softmax(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -183,6 +204,10 @@ def _attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None
         given = arriving[name]
         if (whole and name in names) or (name == names[2] and given.dim == rank - 1 and names.count(name) == 1):
             found.append(given)
+        elif name in names[:2] and given.dim == rank - 1:
+            flow.freeze(
+                given.ids, f"its outputs are queries or keys{where(node)}: the width they are compared in stays"
+            )
         else:
             unknown(flow, node, {name: given})
     if found:
@@ -235,7 +260,7 @@ RULES: dict[str, Rule] = {
         "replication_pad1d replication_pad2d replication_pad3d grid_sampler_2d grid_sampler",
         _pool,
     ),
-    **_named("mean sum amax amin var std max min argmax argmin prod var_mean", _reduce),
+    **_named("mean sum amax amin var std max min argmax argmin prod var_mean linalg_vector_norm", _reduce),
     **_named("softmax _softmax log_softmax _log_softmax cumsum", _softmax),
     **_named("permute transpose t", shapes.permute),
     **_named("constant_pad_nd pad", shapes.pad),

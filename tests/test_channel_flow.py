@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch import nn
+from torch import Tensor, nn
 
 from ldrf.channel_flow import follow_channels
 from ldrf.inputs import Inputs
@@ -62,6 +62,9 @@ def flow_of(carry):
         (lambda x: F.pixel_unshuffle(x, 2), 1, np.repeat(range(6), 4)),
         (lambda x: F.layer_norm(x, (4,)), 1, range(6)),
         (lambda x: torch.where(x > 0, x, x.square()), 1, range(6)),
+        (lambda x: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5), 1, range(6)),
+        (lambda x: x / (x.norm(dim=1, keepdim=True) + 1e-5), 1, range(6)),
+        (lambda x: x - torch.var_mean(x, 1, keepdim=True)[1], 1, range(6)),
     ],
 )
 def test_channels_that_can_be_followed(carry, dim, ids):
@@ -70,6 +73,11 @@ def test_channels_that_can_be_followed(carry, dim, ids):
     assert found.dim == dim
     assert found.ids.tolist() == list(ids)
     assert {reason for _, reason in flow.frozen} == {"it is an output of the model"}
+
+
+def compared(x: Tensor) -> Tensor:
+    """Attention that compares channels of positions and mixes something else."""
+    return F.scaled_dot_product_attention(x, x, torch.ones(2, 16, 3))
 
 
 @pytest.mark.parametrize(
@@ -83,11 +91,13 @@ def test_channels_that_can_be_followed(carry, dim, ids):
         (lambda x: x.split([1, 5], 1)[1], "unequal parts"),
         (lambda x: torch.cat([x, torch.ones(2, 6, 1, 4)], 2), "joined"),
         (lambda x: x.mean((1, 2)), "mean"),
+        (lambda x: x.mean(1, keepdim=True), "mean"),
         (lambda x: F.layer_norm(x, (6, 4, 4)), "layer_norm"),
         (lambda x: x.select(1, 2), "select"),
         (lambda x: x[:, ::2], "slice"),
         (lambda x: x * torch.arange(6.0).view(6, 1, 1), "sum or product"),
         (lambda x: x.flip(1), "flip"),
+        (lambda x: compared(x.flatten(2).transpose(1, 2)), "queries or keys"),
     ],
 )
 def test_channels_that_are_stopped_say_where(carry, reason):
