@@ -121,7 +121,8 @@ def _trains(network: Network, result: ldrf.PruneResult) -> bool:
 
 
 def _is_faster(network: Network, result: ldrf.PruneResult) -> bool:
-    return result.speedup > 1
+    """As much faster as it was asked to be, but for the last neuron of parts that are not all equal."""
+    return result.speedup > 1 + 0.95 * (result.target["speedup"] - 1)
 
 
 Check = Callable[[Network, ldrf.PruneResult], bool]
@@ -130,7 +131,7 @@ CHECKS: dict[str, Check] = {
     "wrong shapes at another batch size": _other_batch,
     "does not export": _exports,
     "does not train": _trains,
-    "not faster": _is_faster,
+    "not as fast as asked": _is_faster,
 }
 
 

@@ -62,15 +62,16 @@ class Layer:
     groups: int
     inputs: int
     outputs: int
-    positions: int  # output positions per example: H*W, or tokens
+    positions: int  # output positions per entry of the first dimension: H*W, or tokens
     is_transposed: bool = False  # its weight is stored inputs first; in the maths it is used as :func:`turned` says
     output_padding: tuple[int, ...] = ()
     input_positions: int = 0  # of a transposed convolution, which works once for each of them
+    entries: int = 1  # of the first dimension per example: several where windows or frames are folded into the batch
 
     @property
     def calls(self) -> int:
         """How often the weight is used per example."""
-        return self.input_positions or self.positions
+        return self.entries * (self.input_positions or self.positions)
 
     @property
     def row_dim(self) -> int:
@@ -163,7 +164,8 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     for node in placeholders:
         if node.name in names:
             called[names[node.name]] = len(node.users)
-    layers = tuple(layer for n in nodes if (layer := _layer(n, names)) is not None)
+    batch = next(n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n))
+    layers = tuple(layer for n in nodes if (layer := _layer(n, names, batch)) is not None)
     outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
     user_inputs = tuple(n.name for n in placeholders if n.name not in names)
     learned = signature.inputs_to_parameters
@@ -173,6 +175,11 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     unsaved = {h for h, name in names.items() if name in signature.non_persistent_buffers}
     fixed = frozenset(unsaved | set(lifted))
     return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
+
+
+def _is_batch(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.ndim > 0
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -224,7 +231,7 @@ def operation(node: fx.Node) -> str:
     return str(node.target).rpartition(".")[0] if "." in str(node.target) else str(node.target)
 
 
-def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
+def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     op = operation(node)
     if node.op != "call_function" or op not in CONVOLUTIONS | TRANSPOSED | LINEARS:
         return None
@@ -261,7 +268,16 @@ def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
         is_transposed=transposed,
         output_padding=spread("output_padding", 0) if op in TRANSPOSED else (),
         input_positions=_product(args["input"].meta["val"].shape[2:]) if op in TRANSPOSED else 0,
+        entries=_entries(out[0], batch) if len(out) > 1 else 1,
     )
+
+
+def _entries(size: Any, batch: Any) -> int:
+    """A first dimension as it is for a single example; the model may have fixed the size of a batch itself."""
+    if isinstance(size, int):
+        return size // batch if isinstance(batch, int) and size % batch == 0 else size
+    expression = size.node.expr
+    return max(1, int(expression.subs(dict.fromkeys(expression.free_symbols, 1))))
 
 
 def _padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> tuple[int, ...] | None:
