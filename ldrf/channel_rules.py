@@ -14,8 +14,8 @@ from torch import Tensor, fx
 
 from ldrf import channel_shapes as shapes
 from ldrf.channels import BATCH, Channels, Flow, Slice, extents, first, unknown, where
-from ldrf.narrowing import RESHAPES
-from ldrf.tracing import NORM, operation
+from ldrf.narrowing import CHANNEL_DIM, RESHAPES
+from ldrf.tracing import NORM, TENSOR_VIEWS, operation
 
 Arriving = dict[str, Channels]
 Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
@@ -63,10 +63,28 @@ def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarr
     own = dim - (rank - value.ndim)
     if own < 0 or value.shape[own] == 1:
         return True
-    if operand.name in flow.trace.names and operand.name not in flow.trace.fixed and value.shape[own] == len(ids):
-        flow.slices.append(Slice(flow.trace.names[operand.name], own, ids))
-        return True
-    return False
+    if value.shape[own] != len(ids):
+        return False
+    found = _reshaped_tensor(flow, operand, own)
+    if found is None:
+        return False
+    flow.slices.append(Slice(flow.trace.names[found[0].name], found[1], ids))
+    return True
+
+
+def _reshaped_tensor(flow: Flow, node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
+    """The model's tensor behind ``node`` and which of its dimensions is ``dim`` there, as in ``scale.view(-1, 1, 1)``."""
+    if node.name in flow.trace.names:
+        return None if node.name in flow.trace.fixed else (node, dim)
+    size = node.meta["val"].shape[dim]
+    source = node.args[0] if node.args else None
+    if operation(node) not in TENSOR_VIEWS or not isinstance(source, fx.Node) or len(node.users) > 1:
+        return None
+    shape = list(source.meta["val"].shape)
+    if shape.count(size) != 1 or math.prod(shape) != size or node.meta["val"].numel() != size:
+        return None
+    node.meta[CHANNEL_DIM] = shape.index(size), dim
+    return _reshaped_tensor(flow, source, shape.index(size))
 
 
 def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:

@@ -28,6 +28,8 @@ CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
 LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
 NORM = "aten._native_batch_norm_legit_no_training"
+# Calls that a per-channel tensor goes through before it meets a map, as in scale.view(-1, 1, 1).
+TENSOR_VIEWS = RESHAPES | {f"aten.{name}" for name in ("unsqueeze", "clone", "alias", "detach", "_to_copy", "slice")}
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     lifted = signature.inputs_to_lifted_tensor_constants
     names |= lifted
+    _sink_views(program.graph, names)
     nodes = tuple(n for n in program.graph.nodes if n.op in ("call_function", "get_attr"))
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     called: dict[str, int] = {}
@@ -175,6 +178,17 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     unsaved = {h for h, name in names.items() if name in signature.non_persistent_buffers}
     fixed = frozenset(unsaved | set(lifted))
     return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
+
+
+def _sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
+    """Move reshapes of the model's own tensors to where they are used, behind the layers these are cut with."""
+    views: set[str] = set(names)
+    for node in graph.nodes:
+        if operation(node) in TENSOR_VIEWS and {n.name for n in node.all_input_nodes} <= views:
+            views.add(node.name)
+    for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
+        if len(node.users) == 1:
+            next(iter(node.users)).prepend(node)
 
 
 def _is_batch(node: fx.Node) -> bool:

@@ -69,7 +69,7 @@ def convolution(inputs: int, piece: Piece, outputs: int | None = None, **options
     norms = {
         "none": nn.Identity,
         "batch": lambda: nn.BatchNorm2d(made),
-        "group": lambda: nn.GroupNorm(2, made),
+        "group": lambda: nn.GroupNorm(2 - made % 2, made),
         "rms": lambda: Rms(made),
     }
     return nn.Sequential(layer, norms[piece.norm](), ACTIVATIONS[piece.activation]())
@@ -208,13 +208,13 @@ class Built(nn.Module):
         x = F.relu(self.stem(x))
         for block in self.blocks:
             x = block(x)
-        tail, picture = self.plan.tail, self.picture(x)
+        tail = self.plan.tail
         if tail == "map":
-            return picture
+            return self.picture(x)
         if tail == "flatten":
             scores = self.fc(self.shrink(x).flatten(1))
         elif self.tokens is not None:
             scores = self.fc(self.tokens(self.shrink(x).flatten(2).transpose(1, 2)).mean(1))
         else:
             scores = self.fc(x.mean((2, 3)))
-        return {"scores": scores, "picture": picture} if self.plan.outputs == 2 else scores
+        return {"scores": scores, "picture": self.picture(x)} if self.plan.outputs == 2 else scores

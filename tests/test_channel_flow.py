@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from networks import images, settled
 from torch import Tensor, nn
 
+import ldrf
 from ldrf.channel_flow import follow_channels
 from ldrf.inputs import Inputs
 from ldrf.tracing import trace
@@ -135,6 +137,28 @@ def test_flatten_keeps_each_index_with_its_channel(channels, height, width, star
     for index, owner in enumerate(found.ids.tolist()):
         assert (flat.select(found.dim, index) == owner).all()
     assert len(found.ids) == flat.shape[found.dim]
+
+
+class Scaled(nn.Module):
+    """Per-channel tensors that are reshaped before they meet the map, one of them ahead of time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.scale, self.shift, self.fc = nn.Parameter(torch.rand(8)), nn.Parameter(torch.rand(8)), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale.view(1, -1, 1, 1)
+        x = self.one(x) * scale + self.shift[:, None, None]
+        return self.fc(F.relu(self.two(F.relu(x))).mean((2, 3)))
+
+
+def test_reshaped_tensors_are_cut_with_the_channels_they_meet():
+    model = settled(Scaled())
+    result = ldrf.prune(model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, chunk=8))
+    assert result.model.scale.shape == result.model.shift.shape == (5,)
+    assert result.history[0].error <= result.history[0].cut_error
+    assert result.model(images(3)).shape == (3, 5)
 
 
 def test_sums_tie_channels_one_to_one():

@@ -129,6 +129,7 @@ REGRESSIONS: list[tuple[Drawn, bool]] = [
     (Drawn((Piece(kind, 8, 3, "batch", "relu", True),), "mean", 2, 1), False)
     for kind in ("dense", "shuffle", "halves", "grouped", "pixels")
 ]
+REGRESSIONS.append((Drawn((Piece("halves", 4, 1, "none", "relu", False),) * 2, "mean", 1, 0), False))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
