@@ -5,15 +5,15 @@ they end there). What is not in the table freezes whatever reaches it.
 """
 
 import math
-import operator
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from torch import Tensor, fx
 
+from ldrf import channel_products as products
 from ldrf import channel_shapes as shapes
-from ldrf.channels import BATCH, Channels, Flow, Slice, extents, first, unknown, where
+from ldrf.channels import Channels, Flow, Slice, first, unknown, where
 from ldrf.narrowing import CHANNEL_DIM, RESHAPES
 from ldrf.tracing import NORM, TENSOR_VIEWS, operation
 
@@ -22,7 +22,8 @@ Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
 
 SUMS = {"aten.add", "aten.sub"}
 # What the statistics of a norm written out go through.
-STATISTIC = {f"aten.{name}" for name in ("add", "sub", "mul", "div", "sqrt", "rsqrt", "pow", "reciprocal", "clamp_min")}
+NORM_CALLS = "add sub mul div sqrt rsqrt pow reciprocal clamp_min"
+STATISTIC = {"getitem", *(f"aten.{name}" for name in NORM_CALLS.split())}
 
 
 def _same(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
@@ -73,7 +74,7 @@ def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarr
 
 
 def _reshaped_tensor(flow: Flow, node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
-    """The model's tensor behind ``node`` and which of its dimensions is ``dim`` there, as in ``scale.view(-1, 1, 1)``."""
+    """The model's tensor behind ``node``, as in ``scale.view(-1, 1, 1)``, and its dimension that is ``dim`` there."""
     if node.name in flow.trace.names:
         return None if node.name in flow.trace.fixed else (node, dim)
     size = node.meta["val"].shape[dim]
@@ -112,18 +113,18 @@ def _reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def _goes_back(node: fx.Node, given: Channels) -> bool:
     """Whether what was reduced over channels meets nothing but channels again, as the statistics of a norm do."""
-    waiting, found = list(node.users), False
+    waiting, seen, found = list(node.users), set[fx.Node](), False
     while waiting:
         user = waiting.pop()
         value = user.meta.get("val")
-        if user.target is operator.getitem or operation(user) in STATISTIC:
-            if isinstance(value, Tensor) and given.dim < value.ndim and value.shape[given.dim] == len(given.ids):
-                found = True
-                continue
-            if isinstance(value, Tensor) and given.dim < value.ndim and value.shape[given.dim] == 1:
-                waiting += user.users
-                continue
-        return False
+        if operation(user) not in STATISTIC or not isinstance(value, Tensor) or given.dim >= value.ndim:
+            return False
+        size = value.shape[given.dim]
+        if size not in (1, len(given.ids)):
+            return False
+        found = found or size > 1
+        waiting += [u for u in user.users if size == 1 and u not in seen]
+        seen.add(user)
     return found
 
 
@@ -190,60 +191,6 @@ def _prelu(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     return given
 
 
-def _product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A matrix product of two values: rows and columns pass, what is summed over stays whole, stacks are tied."""
-    operands: Any = node.args[:2]
-    rank = node.meta["val"].ndim
-    found: list[Channels] = []
-    for operand, summed, other in ((operands[0], 1, operands[1]), (operands[1], 2, operands[0])):
-        given = arriving.get(operand.name)
-        if given is None:
-            continue
-        back = operand.meta["val"].ndim - given.dim
-        paired = arriving.get(other.name)
-        alone = back == 3 - summed or (paired is not None and back > 2 and paired.dim == given.dim)
-        if back == summed or not alone or operand.meta["val"].ndim != rank:
-            unknown(flow, node, {operand.name: given})
-        else:
-            found.append(Channels(rank - back, given.ids))
-    if found:
-        flow.work.append((math.prod(extents(node)) / BATCH * extents(operands[0])[-1], found[0].ids))
-    return _agreed(flow, node, found)
-
-
-def _attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """softmax(q k^T) v: widths of v pass, whole heads of q, k and v go together, the width of q and k stays."""
-    names: Any = [operand.name for operand in node.args[:3]]  # pyright: ignore
-    rank = node.args[0].meta["val"].ndim  # pyright: ignore
-    heads = [arriving.get(name) for name in names]
-    whole = all(h is not None and h.dim == rank - 3 for h in heads) and len({len(h.ids) for h in heads if h}) == 1
-    found: list[Channels] = []
-    for name in dict.fromkeys(n for n in arriving):
-        given = arriving[name]
-        if (whole and name in names) or (name == names[2] and given.dim == rank - 1 and names.count(name) == 1):
-            found.append(given)
-        elif name in names[:2] and given.dim == rank - 1:
-            flow.freeze(
-                given.ids, f"its outputs are queries or keys{where(node)}: the width they are compared in stays"
-            )
-        else:
-            unknown(flow, node, {name: given})
-    if found:
-        query, value = extents(node.args[0]), extents(node.args[2])
-        width = value[-1] + (query[-1] if whole else 0)
-        flow.work.append((math.prod(query[:-1]) / BATCH * value[-2] * width, found[0].ids))
-    return _agreed(flow, node, found)
-
-
-def _agreed(flow: Flow, node: fx.Node, found: list[Channels]) -> Channels | None:
-    """One answer where all say the same dimension, tied to each other; otherwise all are frozen."""
-    if len({f.dim for f in found}) > 1 or len({len(f.ids) for f in found}) > 1:
-        return unknown(flow, node, {str(i): f for i, f in enumerate(found)})
-    for other in found[1:]:
-        flow.tie(found[0].ids, other.ids, f"its outputs meet others{where(node)} that cannot be cut with them")
-    return found[0] if found else None
-
-
 def _nothing(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
     """A size or another number taken from the value carries no channels."""
 
@@ -296,8 +243,8 @@ RULES: dict[str, Rule] = {
     **_named("stack", shapes.stack),
     **_named("glu", shapes.halves),
     **_named("pixel_shuffle pixel_unshuffle", shapes.shuffle_pixels),
-    **_named("bmm matmul", _product),
-    **_named("scaled_dot_product_attention", _attention),
+    **_named("bmm matmul", products.product),
+    **_named("scaled_dot_product_attention", products.attention),
     **_named("sym_size", _nothing),
     **_named("prelu _prelu_kernel", _prelu),
     **_named("layer_norm native_layer_norm rms_norm _fused_rms_norm", _layer_norm),

@@ -167,7 +167,7 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     for node in placeholders:
         if node.name in names:
             called[names[node.name]] = len(node.users)
-    batch = next(n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n))
+    batch = next((n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n)), 1)
     layers = tuple(layer for n in nodes if (layer := _layer(n, names, batch)) is not None)
     outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
     user_inputs = tuple(n.name for n in placeholders if n.name not in names)
