@@ -17,10 +17,11 @@ from torch import Tensor, fx
 from ldrf.chunks import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
+from ldrf.narrowing import CHANNEL_DIM
 from ldrf.processes import sum_all, sum_over
 from ldrf.rows import Moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
-from ldrf.tracing import Layer, Trace, Weights, run, source_of
+from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, Weights, operation, run, source_of
 from ldrf.units import Unit
 
 Values = dict[str, Any]
@@ -311,7 +312,17 @@ def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
         if node.name in wanted and node.name not in stops:
             path.append(node)
             wanted |= set(_read(node))
-    return tuple(reversed(path))
+    for node in reversed(span):
+        if node.name in wanted and _is_cut_along(trace, node):
+            path.append(node)
+            wanted |= set(_read(node))
+    return tuple(sorted(path, key=lambda node: trace.index(node.name)))
+
+
+def _is_cut_along(trace: Trace, node: fx.Node) -> bool:
+    """Whether a call only reshapes a tensor of the model that is cut with the channels it meets."""
+    inner = [n for n in node.all_input_nodes if n.name not in trace.names]
+    return operation(node) in TENSOR_VIEWS and CHANNEL_DIM in node.meta and all(_is_cut_along(trace, n) for n in inner)
 
 
 def side_inputs(path: Iterable[fx.Node], unit: Unit, trace: Trace) -> set[str]:

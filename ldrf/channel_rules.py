@@ -11,15 +11,19 @@ from typing import Any
 import numpy as np
 from torch import Tensor, fx
 
+from ldrf import channel_products as products
 from ldrf import channel_shapes as shapes
-from ldrf.channels import BATCH, Channels, Flow, Slice, extents, first, unknown, where
-from ldrf.narrowing import RESHAPES
-from ldrf.tracing import NORM, operation
+from ldrf.channels import Channels, Flow, Slice, first, unknown, where
+from ldrf.narrowing import CHANNEL_DIM, RESHAPES
+from ldrf.tracing import NORM, TENSOR_VIEWS, operation
 
 Arriving = dict[str, Channels]
 Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
 
 SUMS = {"aten.add", "aten.sub"}
+# What the statistics of a norm written out go through.
+NORM_CALLS = "add sub mul div sqrt rsqrt pow reciprocal clamp_min"
+STATISTIC = {"getitem", *(f"aten.{name}" for name in NORM_CALLS.split())}
 
 
 def _same(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
@@ -60,10 +64,28 @@ def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarr
     own = dim - (rank - value.ndim)
     if own < 0 or value.shape[own] == 1:
         return True
-    if operand.name in flow.trace.names and operand.name not in flow.trace.fixed and value.shape[own] == len(ids):
-        flow.slices.append(Slice(flow.trace.names[operand.name], own, ids))
-        return True
-    return False
+    if value.shape[own] != len(ids):
+        return False
+    found = _reshaped_tensor(flow, operand, own)
+    if found is None:
+        return False
+    flow.slices.append(Slice(flow.trace.names[found[0].name], found[1], ids))
+    return True
+
+
+def _reshaped_tensor(flow: Flow, node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
+    """The model's tensor behind ``node``, as in ``scale.view(-1, 1, 1)``, and its dimension that is ``dim`` there."""
+    if node.name in flow.trace.names:
+        return None if node.name in flow.trace.fixed else (node, dim)
+    size = node.meta["val"].shape[dim]
+    source = node.args[0] if node.args else None
+    if operation(node) not in TENSOR_VIEWS or not isinstance(source, fx.Node) or len(node.users) > 1:
+        return None
+    shape = list(source.meta["val"].shape)
+    if shape.count(size) != 1 or math.prod(shape) != size or node.meta["val"].numel() != size:
+        return None
+    node.meta[CHANNEL_DIM] = shape.index(size), dim
+    return _reshaped_tensor(flow, source, shape.index(size))
 
 
 def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -72,20 +94,38 @@ def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 
 def _reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A mean, sum or maximum over other dimensions."""
+    """A mean, sum or maximum over other dimensions, or over the channels where it only scales or shifts them."""
     given = first(arriving)
     args: Any = node.args
     rank = args[0].meta["val"].ndim
-    dims: Any = args[1] if len(args) > 1 else node.kwargs.get("dim")
+    place = 2 if operation(node) == "aten.linalg_vector_norm" else 1
+    dims: Any = args[place] if len(args) > place else node.kwargs.get("dim")
     dims = [dims] if isinstance(dims, int) else dims
     if not isinstance(dims, list | tuple) or not dims:
         return unknown(flow, node, arriving)
     gone = {int(d) % rank for d in dims}
     if given.dim in gone:
-        return unknown(flow, node, arriving)
+        return None if _goes_back(node, given) else unknown(flow, node, arriving)
     result = node.meta["val"]
     kept = (result[0] if isinstance(result, list | tuple) else result).ndim == rank
     return Channels(given.dim if kept else given.dim - sum(d < given.dim for d in gone), given.ids)
+
+
+def _goes_back(node: fx.Node, given: Channels) -> bool:
+    """Whether what was reduced over channels meets nothing but channels again, as the statistics of a norm do."""
+    waiting, seen, found = list(node.users), set[fx.Node](), False
+    while waiting:
+        user = waiting.pop()
+        value = user.meta.get("val")
+        if operation(user) not in STATISTIC or not isinstance(value, Tensor) or given.dim >= value.ndim:
+            return False
+        size = value.shape[given.dim]
+        if size not in (1, len(given.ids)):
+            return False
+        found = found or size > 1
+        waiting += [u for u in user.users if size == 1 and u not in seen]
+        seen.add(user)
+    return found
 
 
 def _softmax(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -151,56 +191,6 @@ def _prelu(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     return given
 
 
-def _product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A matrix product of two values: rows and columns pass, what is summed over stays whole, stacks are tied."""
-    operands: Any = node.args[:2]
-    rank = node.meta["val"].ndim
-    found: list[Channels] = []
-    for operand, summed, other in ((operands[0], 1, operands[1]), (operands[1], 2, operands[0])):
-        given = arriving.get(operand.name)
-        if given is None:
-            continue
-        back = operand.meta["val"].ndim - given.dim
-        paired = arriving.get(other.name)
-        alone = back == 3 - summed or (paired is not None and back > 2 and paired.dim == given.dim)
-        if back == summed or not alone or operand.meta["val"].ndim != rank:
-            unknown(flow, node, {operand.name: given})
-        else:
-            found.append(Channels(rank - back, given.ids))
-    if found:
-        flow.work.append((math.prod(extents(node)) / BATCH * extents(operands[0])[-1], found[0].ids))
-    return _agreed(flow, node, found)
-
-
-def _attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """softmax(q k^T) v: widths of v pass, whole heads of q, k and v go together, the width of q and k stays."""
-    names: Any = [operand.name for operand in node.args[:3]]  # pyright: ignore
-    rank = node.args[0].meta["val"].ndim  # pyright: ignore
-    heads = [arriving.get(name) for name in names]
-    whole = all(h is not None and h.dim == rank - 3 for h in heads) and len({len(h.ids) for h in heads if h}) == 1
-    found: list[Channels] = []
-    for name in dict.fromkeys(n for n in arriving):
-        given = arriving[name]
-        if (whole and name in names) or (name == names[2] and given.dim == rank - 1 and names.count(name) == 1):
-            found.append(given)
-        else:
-            unknown(flow, node, {name: given})
-    if found:
-        query, value = extents(node.args[0]), extents(node.args[2])
-        width = value[-1] + (query[-1] if whole else 0)
-        flow.work.append((math.prod(query[:-1]) / BATCH * value[-2] * width, found[0].ids))
-    return _agreed(flow, node, found)
-
-
-def _agreed(flow: Flow, node: fx.Node, found: list[Channels]) -> Channels | None:
-    """One answer where all say the same dimension, tied to each other; otherwise all are frozen."""
-    if len({f.dim for f in found}) > 1 or len({len(f.ids) for f in found}) > 1:
-        return unknown(flow, node, {str(i): f for i, f in enumerate(found)})
-    for other in found[1:]:
-        flow.tie(found[0].ids, other.ids, f"its outputs meet others{where(node)} that cannot be cut with them")
-    return found[0] if found else None
-
-
 def _nothing(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
     """A size or another number taken from the value carries no channels."""
 
@@ -236,7 +226,7 @@ RULES: dict[str, Rule] = {
         "replication_pad1d replication_pad2d replication_pad3d grid_sampler_2d grid_sampler",
         _pool,
     ),
-    **_named("mean sum amax amin var std max min argmax argmin prod var_mean", _reduce),
+    **_named("mean sum amax amin var std max min argmax argmin prod var_mean linalg_vector_norm", _reduce),
     **_named("softmax _softmax log_softmax _log_softmax cumsum", _softmax),
     **_named("permute transpose t", shapes.permute),
     **_named("constant_pad_nd pad", shapes.pad),
@@ -254,8 +244,8 @@ RULES: dict[str, Rule] = {
     **_named("stack", shapes.stack),
     **_named("glu", shapes.halves),
     **_named("pixel_shuffle pixel_unshuffle", shapes.shuffle_pixels),
-    **_named("bmm matmul", _product),
-    **_named("scaled_dot_product_attention", _attention),
+    **_named("bmm matmul", products.product),
+    **_named("scaled_dot_product_attention", products.attention),
     **_named("sym_size", _nothing),
     **_named("prelu _prelu_kernel", _prelu),
     **_named("layer_norm native_layer_norm rms_norm _fused_rms_norm", _layer_norm),

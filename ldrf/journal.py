@@ -145,9 +145,10 @@ class Journal:
         facts, tables = _read(path)
         if facts.pop("unit") != unit.name:
             raise LdrfError(f"'{path}' is not about '{unit.name}': {_ANEW}")
-        found = tables["solution"]
+        found, weights, biases = (tables[table] for table in ("solution", "partner weights", "partner biases"))
         readers = tuple(found[f"reader {i}"] for i in range(len(found) - 3))
-        return Reconstruction(found["kept"], Solution(found["weight"], found["bias"], readers), **facts)
+        partners = {node: (weight, biases[node]) for node, weight in weights.items()}
+        return Reconstruction(found["kept"], Solution(found["weight"], found["bias"], readers, partners), **facts)
 
     def keep_solved(self, index: int, unit: Unit, found: Reconstruction) -> Reconstruction:
         """Note a unit's solution, and hand it back."""
@@ -159,7 +160,12 @@ class Journal:
         facts = {key: getattr(found, key) for key in ("cut_error", "error", "way", "candidates")}
         weights = {"kept": found.kept, "weight": found.solution.weight, "bias": found.solution.bias}
         readers = {f"reader {i}": reader for i, reader in enumerate(found.solution.readers)}
-        self._write(_unit_file(index), {"unit": unit.name, **facts}, {"solution": {**weights, **readers}})
+        tables = {
+            "solution": {**weights, **readers},
+            "partner weights": {node: weight for node, (weight, _) in found.solution.partners.items()},
+            "partner biases": {node: bias for node, (_, bias) in found.solution.partners.items()},
+        }
+        self._write(_unit_file(index), {"unit": unit.name, **facts}, tables)
 
     def _write(self, name: str, facts: dict[str, Any], tables: Tables) -> None:
         """One file: tensors by table and row, and the facts and names of rows in its head."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from ldrf.tracing import Layer, Trace, Weights, run, source_of, turned
 from ldrf.units import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation
+Affine = Mapping[str, tuple[Tensor, Tensor]]  # layer node -> weight and bias
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ class Problem:
     @property
     def columns(self) -> list[Tensor]:
         return [reader_columns(c, self.kept) for c in self.unit.consumers]
+
+    @cached_property
+    def partners(self) -> tuple[Layer, ...]:
+        """Layers whose outputs multiply the producer's, so that their weights are free to move with its own."""
+        read = side_inputs(self.path, self.unit, self.trace)
+        free = () if self.unit.coupled else self.unit.partners
+        return tuple(layer for layer in free if layer.groups == 1 and layer.result in read)
 
 
 def reader_columns(consumer: Consumer, kept: Tensor) -> Tensor:
@@ -113,6 +122,8 @@ def collect(problem: Problem) -> None:
         dense = walk.segment("dense", chunk, unit.end)
         slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
+        for layer in problem.partners:
+            walk.store.put(("unit", chunk, "partner", layer.node), slim[source(layer, trace)])
         for i, consumer in enumerate(unit.consumers):
             goal = _left(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
             walk.store.put(("unit", chunk, "goal", i), goal)
@@ -161,25 +172,40 @@ def _activated(trace: Trace, consumer: Consumer, value: Tensor) -> Tensor:
     return run(trace, Weights({}, {}), (node,), {consumer.goal: value})[node.name]
 
 
-def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor) -> Values:
-    """Values on the path for one chunk, from the producer's input to the consumers' inputs."""
+def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners: Affine | None = None) -> Values:
+    """Values on the path for one chunk, from the producer's input to the consumers' inputs.
+
+    ``partners`` are slim weights of layers that meet the producer; what the others give is cut, not computed again.
+    """
     x = problem.walk.store.get(("unit", chunk, "input"))
-    return carry(problem, chunk, apply_affine(problem.unit.producer, x, weight, bias))
+    made = {problem.unit.producer.node: apply_affine(problem.unit.producer, x, weight, bias)}
+    for layer in problem.partners if partners else ():
+        x = problem.walk.store.get(("unit", chunk, "partner", layer.node))
+        made[layer.node] = apply_affine(layer, x, *partners[layer.node])  # pyright: ignore[reportOptionalSubscript]
+    return carry(problem, chunk, made)
 
 
-def carry(problem: Problem, chunk: int, produced: Tensor) -> Values:
+def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
+    """Values on the path from what its first layers give, by node."""
     walk, unit = problem.walk, problem.unit
     values: Values = dict(walk.small.get(("unit", chunk), {}))
     for key in walk.store:
         if key[0] == "unit" and key[1] == chunk and key[2] == "side":
             values[key[3]] = walk.store.get(key)
-    for partner in unit.partners:  # what it gives is cut, not computed again
-        if partner.result in values:
-            rows = next(s.ids for s in unit.slices if (s.tensor, s.dim) == (partner.weight, partner.row_dim))
-            left = places(rows, problem.kept)
+    for partner in unit.partners:
+        if partner.result in values and partner.node not in made:
+            left = partner_rows(problem, partner)
             values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
-    values[unit.producer.node] = values[unit.producer.result] = produced
+    for layer in (unit.producer, *unit.partners):
+        if layer.node in made:
+            values[layer.node] = values[layer.result] = made[layer.node]
     return run(problem.trace, problem.carriers, problem.path, values)
+
+
+def partner_rows(problem: Problem, partner: Layer) -> Tensor:
+    """Outputs of a partner that stay."""
+    key = partner.weight, partner.row_dim
+    return places(next(s.ids for s in problem.unit.slices if (s.tensor, s.dim) == key), problem.kept)
 
 
 def source(layer: Layer, trace: Trace) -> str:

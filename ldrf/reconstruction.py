@@ -6,7 +6,7 @@ and what did best on held-out images is kept.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -14,14 +14,17 @@ from torch import Tensor
 from ldrf.calibration import Lockstep, sampled
 from ldrf.config import PruneConfig
 from ldrf.descent import Scaled, descend
+from ldrf.linear_paths import linear_parts, low_rank_solution
 from ldrf.masks import mask_unit
 from ldrf.problem import (
+    Affine,
     Problem,
     cut_carriers,
     goal_power,
     narrowed,
     neurons,
     open_problem,
+    partner_rows,
     read,
     source,
     target,
@@ -37,11 +40,15 @@ DAMPINGS = (1, 30, 900)  # multiples of the configured damping tried where rows 
 
 @dataclass(frozen=True)
 class Solution:
-    """The producer's slim weight and bias [n', ...], and per consumer a matrix [d' + 1, o] with the bias last."""
+    """The producer's slim weight and bias [n', ...], and per consumer a matrix [d' + 1, o] with the bias last.
+
+    ``partners`` are weights and biases of layers that meet the producer; those that are not there are only cut.
+    """
 
     weight: Tensor
     bias: Tensor
     readers: tuple[Tensor, ...]
+    partners: Affine = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,23 +85,30 @@ def _has_own_mask(unit: Unit) -> bool:
 
 def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
     start = cut_solution(problem)
-    fit, judge = sampled_moments(problem, start.weight, start.bias, seed)
-    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
     found: dict[str, Solution] = {"cut": start}
+    errors: dict[str, float] = {"cut": held_out_error(problem, start)}
+
+    def consider(name: str, solution: Solution) -> None:
+        found[name], errors[name] = solution, held_out_error(problem, solution)
+
     if config.solver != "none":
-        readers = fit_readers(problem.unit, fit, judge, start.readers, config.damping)
-        found["closed form"] = Solution(start.weight, start.bias, readers)
-        errors["closed form"] = held_out_error(problem, found["closed form"])
-    # Partners are only cut: what they give is taken as it comes.
-    if config.solver in ("joint", "l1-mask") and config.steps and not problem.unit.partners:
-        descended = _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed)
-        fit, judge = sampled_moments(problem, descended.weight, descended.bias, seed)
-        found["descent"], errors["descent"] = descended, held_out_error(problem, descended)
-        readers = fit_readers(problem.unit, fit, judge, descended.readers, config.damping)
-        found["descent, closed form"] = Solution(descended.weight, descended.bias, readers)
-        errors["descent, closed form"] = held_out_error(problem, found["descent, closed form"])
+        consider("closed form", _refitted(problem, start, config, seed))
+        parts = linear_parts(problem)
+        if parts is not None:
+            consider("svd", Solution(*low_rank_solution(problem, parts, start.readers)))
+            consider("svd, closed form", _refitted(problem, found["svd"], config, seed))
+    # The layers of a residual stream stand far apart: they are only cut, and what they give is taken as it comes.
+    if config.solver in ("joint", "l1-mask") and config.steps and len(problem.partners) == len(problem.unit.partners):
+        consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed))
+        consider("descent, closed form", _refitted(problem, found["descent"], config, seed))
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
+
+
+def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: int) -> Solution:
+    """The same neurons, with the consumers solved in closed form."""
+    fit, judge = sampled_moments(problem, solution.weight, solution.bias, seed, solution.partners)
+    return replace(solution, readers=fit_readers(problem.unit, fit, judge, solution.readers, config.damping))
 
 
 def cut_solution(problem: Problem) -> Solution:
@@ -108,11 +122,16 @@ def cut_solution(problem: Problem) -> Solution:
             left = torch.as_tensor(consumer.outputs_now)
             weight, constant = weight[left], constant[left]
         readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
-    return Solution(*producer, tuple(readers))
+    affine = {layer.node: problem.walk.slim.affine(layer.node) for layer in problem.partners}
+    rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+    partners = {node: (weight[rows[node]], bias[rows[node]]) for node, (weight, bias) in affine.items()}
+    return Solution(*producer, tuple(readers), partners)
 
 
 @torch.no_grad()
-def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -> tuple[list[Moments], list[Moments]]:
+def sampled_moments(
+    problem: Problem, weight: Tensor, bias: Tensor, seed: int, partners: Affine | None = None
+) -> tuple[list[Moments], list[Moments]]:
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
     unit, calibration = problem.unit, problem.walk.calibration
     empty = lambda: [  # noqa: E731
@@ -121,7 +140,7 @@ def sampled_moments(problem: Problem, weight: Tensor, bias: Tensor, seed: int) -
     fit, judge = empty(), empty()
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
     for chunk in calibration.own():
-        values = neurons(problem, chunk, weight, bias)
+        values = neurons(problem, chunk, weight, bias, partners)
         sums = judge if chunk in calibration.held_out else fit
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
@@ -136,7 +155,7 @@ def held_out_error(problem: Problem, solution: Solution) -> float:
     unit, calibration = problem.unit, problem.walk.calibration
     loss = 0.0
     for chunk in calibration.own(sorted(calibration.held_out)):
-        values = neurons(problem, chunk, solution.weight, solution.bias)
+        values = neurons(problem, chunk, solution.weight, solution.bias, solution.partners)
         outputs = [
             read(c, values[source(c.layer, problem.trace)], reader[:-1].float(), reader[-1].float())
             for c, reader in zip(unit.consumers, solution.readers, strict=True)
@@ -164,16 +183,21 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
     weight, bias = Scaled(start.weight), Scaled(start.bias)
     weights = [Scaled(r[:-1].float()) for r in start.readers]
     biases = [Scaled(r[-1].float()) for r in start.readers]
-    layers = (unit.producer, *(c.layer for c in unit.consumers))
-    free = [b for b, layer in zip((bias, *biases), layers, strict=True) if layer.has_bias]
+    partners = {node: (Scaled(w), Scaled(b)) for node, (w, b) in start.partners.items()}
+    layers = (unit.producer, *problem.partners, *(c.layer for c in unit.consumers))
+    constants = (bias, *(partners[layer.node][1] for layer in problem.partners), *biases)
+    free = [b for b, layer in zip(constants, layers, strict=True) if layer.has_bias]
+    moved = lambda: {node: (w(), b()) for node, (w, b) in partners.items()}  # noqa: E731
     first = calibration.fitting[0]
     power = goal_power(problem, first) / calibration.sizes[first] + 1e-30
 
     def loss(chunk: int) -> Tensor:
-        moved = summed_gradients(weight(), bias(), *(w() for w in weights), *(b() for b in biases))
+        tensors = [weight(), bias(), *(w() for w in weights), *(b() for b in biases)]
+        tensors = summed_gradients(*tensors, *(t() for pair in partners.values() for t in pair))
         if not calibration.own([chunk]):
-            return no_loss(moved)
-        values, readers = neurons(problem, chunk, *moved[:2]), moved[2:]
+            return no_loss(tensors)
+        readers, met = tensors[2 : 2 + 2 * len(weights)], iter(tensors[2 + 2 * len(weights) :])
+        values = neurons(problem, chunk, *tensors[:2], dict(zip(partners, zip(met, met, strict=True), strict=True)))
         outputs = [
             read(consumer, values[source(consumer.layer, problem.trace)], matrix, constant)
             for consumer, matrix, constant in zip(
@@ -182,10 +206,17 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
         ]
         return unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power
 
-    descend([weight, *weights, *free], loss, calibration.fitting, config.steps, config.rate, seed)
+    descend(
+        [weight, *(w for w, _ in partners.values()), *weights, *free],
+        loss,
+        calibration.fitting,
+        config.steps,
+        config.rate,
+        seed,
+    )
     with torch.no_grad():
         readers = tuple(torch.cat([w(), b()[None]]).double() for w, b in zip(weights, biases, strict=True))
-        return Solution(weight().detach(), bias().detach(), readers)
+        return Solution(weight().detach(), bias().detach(), readers, moved())
 
 
 def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
@@ -193,7 +224,8 @@ def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution
     slim = cut_carriers(walk.trace, unit, walk.slim, kept)
     # In a layout of its own: a solution read back from the journal must compute the same bits.
     plain = lambda t: t.clone(memory_format=torch.contiguous_format)  # noqa: E731
-    changed = {unit.producer.node: (plain(solution.weight), plain(solution.bias))}
+    affine = {unit.producer.node: (solution.weight, solution.bias), **solution.partners}
+    changed = {node: (plain(weight), plain(bias)) for node, (weight, bias) in affine.items()}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
         weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)

@@ -28,6 +28,8 @@ CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
 LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
 NORM = "aten._native_batch_norm_legit_no_training"
+# Calls that a per-channel tensor goes through before it meets a map, as in scale.view(-1, 1, 1).
+TENSOR_VIEWS = RESHAPES | {f"aten.{name}" for name in ("unsqueeze", "clone", "alias", "detach", "_to_copy", "slice")}
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,16 @@ class Layer:
     groups: int
     inputs: int
     outputs: int
-    positions: int  # output positions per example: H*W, or tokens
+    positions: int  # output positions per entry of the first dimension: H*W, or tokens
     is_transposed: bool = False  # its weight is stored inputs first; in the maths it is used as :func:`turned` says
     output_padding: tuple[int, ...] = ()
     input_positions: int = 0  # of a transposed convolution, which works once for each of them
+    entries: int = 1  # of the first dimension per example: several where windows or frames are folded into the batch
 
     @property
     def calls(self) -> int:
         """How often the weight is used per example."""
-        return self.input_positions or self.positions
+        return self.entries * (self.input_positions or self.positions)
 
     @property
     def row_dim(self) -> int:
@@ -157,13 +160,15 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     lifted = signature.inputs_to_lifted_tensor_constants
     names |= lifted
+    _sink_views(program.graph, names)
     nodes = tuple(n for n in program.graph.nodes if n.op in ("call_function", "get_attr"))
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     called: dict[str, int] = {}
     for node in placeholders:
         if node.name in names:
             called[names[node.name]] = len(node.users)
-    layers = tuple(layer for n in nodes if (layer := _layer(n, names)) is not None)
+    batch = next((n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n)), 1)
+    layers = tuple(layer for n in nodes if (layer := _layer(n, names, batch)) is not None)
     outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
     user_inputs = tuple(n.name for n in placeholders if n.name not in names)
     learned = signature.inputs_to_parameters
@@ -173,6 +178,22 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     unsaved = {h for h, name in names.items() if name in signature.non_persistent_buffers}
     fixed = frozenset(unsaved | set(lifted))
     return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
+
+
+def _sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
+    """Move reshapes of the model's own tensors to where they are used, behind the layers these are cut with."""
+    views: set[str] = set(names)
+    for node in graph.nodes:
+        if operation(node) in TENSOR_VIEWS and {n.name for n in node.all_input_nodes} <= views:
+            views.add(node.name)
+    for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
+        if len(node.users) == 1:
+            next(iter(node.users)).prepend(node)
+
+
+def _is_batch(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, Tensor) and value.ndim > 0
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -224,7 +245,7 @@ def operation(node: fx.Node) -> str:
     return str(node.target).rpartition(".")[0] if "." in str(node.target) else str(node.target)
 
 
-def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
+def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     op = operation(node)
     if node.op != "call_function" or op not in CONVOLUTIONS | TRANSPOSED | LINEARS:
         return None
@@ -261,7 +282,16 @@ def _layer(node: fx.Node, names: dict[str, str]) -> Layer | None:
         is_transposed=transposed,
         output_padding=spread("output_padding", 0) if op in TRANSPOSED else (),
         input_positions=_product(args["input"].meta["val"].shape[2:]) if op in TRANSPOSED else 0,
+        entries=_entries(out[0], batch) if len(out) > 1 else 1,
     )
+
+
+def _entries(size: Any, batch: Any) -> int:
+    """A first dimension as it is for a single example; the model may have fixed the size of a batch itself."""
+    if isinstance(size, int):
+        return size // batch if isinstance(batch, int) and size % batch == 0 else size
+    expression = size.node.expr
+    return max(1, int(expression.subs(dict.fromkeys(expression.free_symbols, 1))))
 
 
 def _padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> tuple[int, ...] | None:

@@ -125,7 +125,8 @@ def _largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
 def outputs_of(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...], kept: Kept) -> list[Tensor] | None:
     """Outputs of a copy of the model with the units cut, or None where it does not run."""
     try:
-        copied = copy.deepcopy(model) if units else model
+        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        copied = copy.deepcopy(model, shared) if units else model  # a cut replaces tensors, it writes in none
         cut_plainly(copied, units, kept)
         with same_chance():
             return [t for t in tree_leaves(chunk.call(copied)) if isinstance(t, Tensor)]

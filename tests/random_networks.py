@@ -37,7 +37,7 @@ pieces = st.builds(
     kind=st.sampled_from(KINDS),
     width=st.sampled_from(WIDTHS),
     kernel=st.sampled_from((1, 3)),
-    norm=st.sampled_from(("none", "batch", "batch", "group")),
+    norm=st.sampled_from(("none", "batch", "batch", "group", "rms")),
     activation=st.sampled_from(tuple(ACTIVATIONS)),
     flag=st.booleans(),
 )
@@ -66,8 +66,24 @@ def convolution(inputs: int, piece: Piece, outputs: int | None = None, **options
     """Convolution, norm and activation as drawn."""
     made = piece.width if outputs is None else outputs
     layer = nn.Conv2d(inputs, made, piece.kernel, padding=piece.kernel // 2, bias=piece.flag, **options)
-    norms = {"none": nn.Identity, "batch": lambda: nn.BatchNorm2d(made), "group": lambda: nn.GroupNorm(2, made)}
+    norms = {
+        "none": nn.Identity,
+        "batch": lambda: nn.BatchNorm2d(made),
+        "group": lambda: nn.GroupNorm(2 - made % 2, made),
+        "rms": lambda: Rms(made),
+    }
     return nn.Sequential(layer, norms[piece.norm](), ACTIVATIONS[piece.activation]())
+
+
+class Rms(nn.Module):
+    """A norm over channels, written out."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.rand(width, 1, 1) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5) * self.scale
 
 
 class Block(nn.Module):
@@ -148,10 +164,14 @@ class Block(nn.Module):
 
 
 class Tokens(nn.Module):
-    """A transformer block: attention with heads counted from the width, then a plain or gated MLP."""
+    """A transformer block: attention, then a plain or gated MLP.
 
-    def __init__(self, width: int, gated: bool) -> None:
+    Heads are counted from the width, or there are two whose values have a width of their own.
+    """
+
+    def __init__(self, width: int, gated: bool, values: bool) -> None:
         super().__init__()
+        self.values = values
         self.norm1, self.norm2, self.each = nn.LayerNorm(width), nn.LayerNorm(width), width // 2
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
         self.up, self.down = nn.Linear(width, 10), nn.Linear(10, width)
@@ -159,7 +179,9 @@ class Tokens(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.norm1(x)
-        q, k, v = (f(y).view(y.size(0), y.size(1), -1, self.each).transpose(1, 2) for f in (self.q, self.k, self.v))
+        apart = lambda z: z.view(z.size(0), z.size(1), -1, self.each).transpose(1, 2)  # noqa: E731
+        q, k, v = apart(self.q(y)), apart(self.k(y)), self.v(y)
+        v = v.unflatten(-1, (2, -1)).transpose(1, 2) if self.values else apart(v)
         seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
         x = x + self.o(seen)
         y = self.norm2(x)
@@ -178,7 +200,7 @@ class Built(nn.Module):
             self.blocks.append(Block(width, piece))
             width = self.blocks[-1].outputs  # pyright: ignore[reportAssignmentType]
         self.shrink = nn.AdaptiveAvgPool2d(2)
-        self.tokens = Tokens(width, plan.seed % 2 == 0) if plan.tail == "tokens" else None
+        self.tokens = Tokens(width, plan.seed % 2 == 0, plan.seed % 3 == 0) if plan.tail == "tokens" else None
         self.fc = nn.Linear(width * 4 if plan.tail == "flatten" else width, 5)
         self.picture = nn.Conv2d(width, 2, 1)
 
@@ -186,13 +208,13 @@ class Built(nn.Module):
         x = F.relu(self.stem(x))
         for block in self.blocks:
             x = block(x)
-        tail, picture = self.plan.tail, self.picture(x)
+        tail = self.plan.tail
         if tail == "map":
-            return picture
+            return self.picture(x)
         if tail == "flatten":
             scores = self.fc(self.shrink(x).flatten(1))
         elif self.tokens is not None:
             scores = self.fc(self.tokens(self.shrink(x).flatten(2).transpose(1, 2)).mean(1))
         else:
             scores = self.fc(x.mean((2, 3)))
-        return {"scores": scores, "picture": picture} if self.plan.outputs == 2 else scores
+        return {"scores": scores, "picture": self.picture(x)} if self.plan.outputs == 2 else scores

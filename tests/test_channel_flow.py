@@ -9,8 +9,10 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from torch import nn
+from networks import images, settled
+from torch import Tensor, nn
 
+import ldrf
 from ldrf.channel_flow import follow_channels
 from ldrf.inputs import Inputs
 from ldrf.tracing import trace
@@ -62,6 +64,9 @@ def flow_of(carry):
         (lambda x: F.pixel_unshuffle(x, 2), 1, np.repeat(range(6), 4)),
         (lambda x: F.layer_norm(x, (4,)), 1, range(6)),
         (lambda x: torch.where(x > 0, x, x.square()), 1, range(6)),
+        (lambda x: x * torch.rsqrt(x.square().mean(1, keepdim=True) + 1e-5), 1, range(6)),
+        (lambda x: x / (x.norm(dim=1, keepdim=True) + 1e-5), 1, range(6)),
+        (lambda x: x - torch.var_mean(x, 1, keepdim=True)[1], 1, range(6)),
     ],
 )
 def test_channels_that_can_be_followed(carry, dim, ids):
@@ -70,6 +75,11 @@ def test_channels_that_can_be_followed(carry, dim, ids):
     assert found.dim == dim
     assert found.ids.tolist() == list(ids)
     assert {reason for _, reason in flow.frozen} == {"it is an output of the model"}
+
+
+def compared(x: Tensor) -> Tensor:
+    """Attention that compares channels of positions and mixes something else."""
+    return F.scaled_dot_product_attention(x, x, torch.ones(2, 16, 3))
 
 
 @pytest.mark.parametrize(
@@ -83,11 +93,13 @@ def test_channels_that_can_be_followed(carry, dim, ids):
         (lambda x: x.split([1, 5], 1)[1], "unequal parts"),
         (lambda x: torch.cat([x, torch.ones(2, 6, 1, 4)], 2), "joined"),
         (lambda x: x.mean((1, 2)), "mean"),
+        (lambda x: x.mean(1, keepdim=True), "mean"),
         (lambda x: F.layer_norm(x, (6, 4, 4)), "layer_norm"),
         (lambda x: x.select(1, 2), "select"),
         (lambda x: x[:, ::2], "slice"),
         (lambda x: x * torch.arange(6.0).view(6, 1, 1), "sum or product"),
         (lambda x: x.flip(1), "flip"),
+        (lambda x: compared(x.flatten(2).transpose(1, 2)), "queries or keys"),
     ],
 )
 def test_channels_that_are_stopped_say_where(carry, reason):
@@ -125,6 +137,28 @@ def test_flatten_keeps_each_index_with_its_channel(channels, height, width, star
     for index, owner in enumerate(found.ids.tolist()):
         assert (flat.select(found.dim, index) == owner).all()
     assert len(found.ids) == flat.shape[found.dim]
+
+
+class Scaled(nn.Module):
+    """Per-channel tensors that are reshaped before they meet the map, one of them ahead of time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.scale, self.shift, self.fc = nn.Parameter(torch.rand(8)), nn.Parameter(torch.rand(8)), nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.scale.view(1, -1, 1, 1)
+        x = self.one(x) * scale + self.shift[:, None, None]
+        return self.fc(F.relu(self.two(F.relu(x))).mean((2, 3)))
+
+
+def test_reshaped_tensors_are_cut_with_the_channels_they_meet():
+    model = settled(Scaled())
+    result = ldrf.prune(model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, chunk=8))
+    assert result.model.scale.shape == result.model.shift.shape == (5,)
+    assert result.history[0].error <= result.history[0].cut_error
+    assert result.model(images(3)).shape == (3, 5)
 
 
 def test_sums_tie_channels_one_to_one():

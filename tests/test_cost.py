@@ -6,13 +6,16 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from networks import CASES, Case, Chain, Mlp, images, make
-from torch import nn
+from networks import CASES, Case, Chain, Mlp, images, make, settled
+from torch import Tensor, nn
 
+from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, count_parameters, latency_ratio, mac_model, parameter_model
 from ldrf.inputs import Inputs
+from ldrf.network import read_network
 from ldrf.surgery import cut_plainly
 
 
@@ -40,6 +43,36 @@ def test_saving_is_the_price_of_one_neuron(network, case: Case):
         fewer = {**widths, name: widths[name] - 1}
         assert cost.saving(name, widths) == pytest.approx(cost.at(widths) - cost.at(fewer))
         assert cost.saving(name, widths) > 0
+
+
+class Windows(nn.Module):
+    """Windows folded into the batch, attention in each, and a linear layer that is an ``addmm`` over all tokens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.fc = nn.Conv2d(3, 8, 1), nn.Linear(12, 5)
+        self.q, self.k, self.v, self.o = (nn.Linear(8, 8) for _ in range(4))
+        self.weight, self.bias = nn.Parameter(torch.randn(8, 12)), nn.Parameter(torch.randn(12))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).unfold(2, 4, 4).unfold(3, 4, 4).permute(0, 2, 3, 4, 5, 1).reshape(-1, 16, 8)
+        q, k = (layer(x).view(-1, 16, 2, 4).transpose(1, 2) for layer in (self.q, self.k))
+        v = self.v(x).unflatten(-1, (2, -1)).transpose(1, 2)
+        x = x + self.o(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        x = F.relu(torch.addmm(self.bias, x.reshape(-1, 8), self.weight))
+        return self.fc(x).view(-1, 64, 5).mean(1) + torch.zeros(5)  # tensors of its own: it is counted on the CPU
+
+
+def test_windows_and_tokens_folded_into_the_batch_are_counted():
+    model = settled(Windows())
+    net = read_network(model, [images(8)], (), PruneConfig())
+    total = count_macs(model, net.example)
+    assert total == 64 * (3 * 8 + 4 * 8 * 8 + 8 * 12 + 12 * 5) + 4 * 2 * 16 * 16 * 8
+    widths = {u.name: max(1, u.width // 2) for u in net.units}
+    assert widths.keys() >= {"v", "weight"}
+    cut = copy.deepcopy(model)
+    cut_plainly(cut, net.units, {name: torch.arange(width) for name, width in widths.items()})
+    assert mac_model(net.trace, net.units, total).at(widths) == pytest.approx(count_macs(cut, net.example))
 
 
 def test_macs_of_known_layers():

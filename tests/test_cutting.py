@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import CASES, Bottleneck, Case, Dense, images, make, settled
+from networks import CASES, Bottleneck, Case, Dense, Heads, images, make, settled
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -118,6 +118,18 @@ def test_numbers_that_a_module_keeps_follow_the_width(tmp_path):
     assert (model.heads, model.inner) == (3, 12)
     loaded = ldrf.load(ldrf.save(result, tmp_path / "slim"), settled(Counting()))
     torch.testing.assert_close(loaded(x), result.model(x))
+
+
+def test_cut_heads_are_heads_that_nobody_reads():
+    model, x = settled(Heads()), images(16)
+    net = read_network(model, [x], (), FAST)
+    unit = next(u for u in net.units if u.name == "q")
+    assert unit.width == 4 and {layer.name for layer in unit.partners} == {"k", "v"}
+    slim, masked = copy.deepcopy(model), copy.deepcopy(model)
+    cut_plainly(slim, [unit], {"q": torch.tensor([0, 2])})
+    masked.o.weight.data.view(12, 4, 3)[:, [1, 3]] = 0
+    torch.testing.assert_close(slim(x), masked(x))
+    assert slim.v.out_features == slim.o.in_features == 6
 
 
 def test_a_forward_of_chance_is_cut_with_a_warning():
