@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import weakref
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,17 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ldrf._version import __version__
 from ldrf.calibration import Survey
-from ldrf.chunks import Calibration
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.fingerprint import fingerprint
 from ldrf.network import Network
 from ldrf.places import JOURNAL, LEARNED, LOCK, RECORD, SETTINGS, check_place, unfinished
 from ldrf.planning import Plan
-from ldrf.processes import from_first, joined
+from ldrf.processes import from_first
 from ldrf.reconstruction import Reconstruction, Solution
 from ldrf.removal import Removal
+from ldrf.run_settings import compare, described
 from ldrf.strict_json import read_json
 from ldrf.targets import Target
 from ldrf.units import Unit
@@ -39,7 +38,6 @@ from ldrf.writing import told, write_whole
 
 FORMAT = 1
 REMEDY = " What was done before is kept: mend that and go on with resume=True (--resume)."
-FREE = ("memory",)  # settings that may change on the way: they do not change the result
 
 Tables = dict[str, dict[str, Tensor]]
 
@@ -81,6 +79,11 @@ class Journal:
     lock: Lock | None = None
 
     @property
+    def spill(self) -> Path | None:
+        """Where activations go that find no room; a machine that does not see the run's folder has its own place."""
+        return self.folder if self.folder is not None and self.folder.is_dir() else None
+
+    @property
     def checksums(self) -> dict[str, str]:
         """Of the dense weights and the calibration inputs, once the run has begun."""
         return self.settings.get("checksums", {})
@@ -95,7 +98,7 @@ class Journal:
     def _compare(self) -> None:
         if self.folder is not None and unfinished(self.folder.parent):
             self.lock = Lock(self.folder)
-            _compare(self.folder.parent, self.settings, _read_settings(self.folder / SETTINGS))
+            compare(self.folder.parent, self.settings, _read_settings(self.folder / SETTINGS))
 
     def learned(self) -> Learned | None:
         """What stage 1 of this run learned, if it had come to its end."""
@@ -226,69 +229,6 @@ def check_belongs(folder: Path, record: dict[str, Any]) -> None:
 
 def _unit_file(index: int) -> str:
     return f"unit-{index:04d}.safetensors"
-
-
-def described(
-    network: Network, target: Target, method: str, config: PruneConfig, labels: Tensor | None
-) -> dict[str, Any]:
-    """Everything that decides what a run ends with, ready for JSON: settings in words, model and images by checksum."""
-    return {
-        "method": method,
-        "target": target.as_dict(),
-        "seed": config.seed,
-        "config": asdict(config),
-        "ignore": sorted(network.protected),
-        "class": type(network.model).__name__,
-        "images": network.calibration.examples,
-        "checksums": {
-            "weights": fingerprint(network.model.state_dict().items()),
-            "inputs": fingerprint([*enumerate(_images(network.calibration)), ("labels", labels)]),
-        },
-        "versions": {"ldrf": __version__, "torch": torch.__version__},
-    }
-
-
-def _images(calibration: Calibration) -> list[str]:
-    """A checksum of every image in its order, however they are divided into chunks and among processes."""
-    found: dict[int, str] = {}
-    for index in calibration.own():
-        chunk = calibration.chunks[index]
-        given = [(str(key), value) for key, value in (*enumerate(chunk.args), *chunk.kwargs.items())]
-        for row, image in enumerate(calibration.images(index)):
-            found[image] = fingerprint((key, v[row] if isinstance(v, Tensor) else v) for key, v in given)
-    return [checksum for _, checksum in sorted(joined(found).items())]
-
-
-def _compare(folder: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
-    """Raise where two runs' settings differ, naming every difference."""
-    here, there = _flat(now), _flat(then)
-    names = [n for n in dict.fromkeys((*here, *there)) if n not in FREE and here.get(n) != there.get(n)]
-    if names:
-        differences = "; ".join(f"{n} is {_shown(here.get(n))} here and was {_shown(there.get(n))}" for n in names)
-        raise LdrfError(
-            f"'{folder}' holds a run with other settings: {differences} in the folder's run. "
-            "Use the same to go on with it, or name another folder."
-        )
-
-
-def _flat(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings by the names the user knows them by."""
-    found = {name: value for name, value in settings.items() if not isinstance(value, dict)}
-    for group, form in (
-        ("target", "{}"),
-        ("config", "{}"),
-        ("checksums", "the checksum of the {}"),
-        ("versions", "{}"),
-    ):
-        values = settings.get(group)
-        found |= {form.format(name): value for name, value in values.items()} if isinstance(values, dict) else {}
-    return found
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, str) and len(value) == 64:
-        return value[:12]
-    return "not given" if value is None else json.dumps(value)
 
 
 _ANEW = "delete the folder's journal to start anew."

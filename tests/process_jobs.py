@@ -18,6 +18,7 @@ import ldrf
 import ldrf.pipeline
 from ldrf import processes
 from ldrf.data.sources import IndexedBatches
+from ldrf.journal import Journal
 from ldrf.network import read_network
 from ldrf.norms import shared_norms
 from ldrf.tuning_data import own_batches, parts
@@ -152,3 +153,25 @@ def dying_factory() -> nn.Module:
     if processes.rank() == 1:
         ldrf.pipeline.commit_solution = die
     return factory()
+
+
+def resume(rank: int, count: int, folder: str, stopped: bool) -> None:
+    """One of ``count`` processes that prune into ``folder/run``, stopped when the first unit is done or not."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore", ldrf.LdrfWarning)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet-{count}", rank=rank, world_size=count)
+    keep = Journal.keep_solved
+
+    def keep_and_stop(*given: Any) -> None:
+        keep(*given)
+        raise KeyboardInterrupt
+
+    with patch.object(Journal, "keep_solved", keep_and_stop if stopped else keep):
+        try:
+            result = ldrf.prune(
+                make(Residual), labelled(37, 10), speedup=1.5, config=CONFIG, out=f"{folder}/run", resume=True
+            )
+            torch.save(answers(result.model), f"{folder}/{count}-{rank}.pt")
+        except KeyboardInterrupt:
+            assert stopped
+    dist.destroy_process_group()

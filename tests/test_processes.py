@@ -212,3 +212,13 @@ def test_a_process_that_is_done_is_not_missed():
     time.sleep(1.2)
     assert not lost
     ends[0]()
+
+
+@pytest.mark.slow
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path, alone):
+    mp.spawn(process_jobs.resume, (2, str(tmp_path), True), nprocs=2)  # pyright: ignore
+    assert len(list((tmp_path / "run" / "ldrf-journal").glob("unit-*"))) == 1
+    mp.spawn(process_jobs.resume, (3, str(tmp_path), False), nprocs=3)  # pyright: ignore
+    for rank in range(3):
+        assert_same_answers({"outputs": torch.load(tmp_path / f"3-{rank}.pt")}, alone("prune")["ldrf"])
+    assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["ldrf.json", "model.safetensors", "report.json"]
