@@ -63,7 +63,7 @@ def prune(folder: Path) -> dict[str, Any]:
             result = ldrf.prune(network.model, batches, speedup=1.5, config=config, method=method, on_event=listener)
             found[way] = {"outputs": answers(result.model), "widths": result.widths, "images": result.images}
     ldrf.save(result, folder / f"saved-by-{processes.rank()}")
-    return {**found, "told": told, "rows": [chunk.rows for chunk in network.calibration.chunks]}
+    return {"results": found, "told": told, "rows": [chunk.rows for chunk in network.calibration.chunks]}
 
 
 def finetune(folder: Path) -> dict[str, Any]:

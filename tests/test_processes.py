@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +19,20 @@ from ldrf.cli import launch
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """``found(job, count)``: what the processes hand back, by rank; and where they worked."""
-
-    @cache
-    def started(count: int) -> tuple[Path, list[dict[str, Any]]]:
-        folder = tmp_path_factory.mktemp(f"processes-{count}")
-        mp.spawn(process_jobs.work, (count, str(folder)), nprocs=count)  # pyright: ignore
-        return folder, [torch.load(folder / f"{rank}.pt") for rank in range(count)]
-
-    def look(job: str, count: int) -> tuple[Path, list[dict[str, Any]]]:
-        folder, all_found = started(count)
-        return folder, [one[job] for one in all_found]
-
-    return look
+def alone(tmp_path_factory) -> dict[str, Any]:
+    """What a single process makes of all jobs."""
+    folder = tmp_path_factory.mktemp("alone")
+    return {name: job(folder) for name, job in process_jobs.JOBS.items()}
 
 
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory):
-    """``alone(job)``: what a single process makes of it."""
-    return cache(lambda job: process_jobs.JOBS[job](tmp_path_factory.mktemp("alone")))
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [2, 3])
+def test_processes_do_together_what_one_does_alone(tmp_path, alone, count):
+    """One start of the processes, which is what takes the time, for all that is compared."""
+    mp.spawn(process_jobs.work, (count, str(tmp_path)), nprocs=count)  # pyright: ignore[reportPrivateImportUsage]
+    found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(count)]
+    for name, check in CHECKS.items():
+        check([mine[name] for mine in found], alone[name], tmp_path)
 
 
 def assert_same_answers(mine: dict[str, Any], wanted: dict[str, Any]) -> None:
@@ -47,47 +40,34 @@ def assert_same_answers(mine: dict[str, Any], wanted: dict[str, Any]) -> None:
     assert gap < 1e-4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "count"), [("ldrf", 2), ("ldrf", 3), ("mask", 3), ("molchanov2017", 3), ("thinet", 3)])
-def test_pruning_gives_the_slim_model_of_one_process(found, alone, way, count):
-    for mine in found("prune", count)[1]:
-        assert mine[way]["widths"] == alone("prune")[way]["widths"] and mine[way]["images"] == 37
-        assert_same_answers(mine[way], alone("prune")[way])
-
-
-@pytest.mark.slow
-def test_every_chunk_is_divided_and_short_ones_go_round(found, alone):
-    shares = [mine["rows"] for mine in found("prune", 3)[1]]
-    assert [sum(rows) for rows in zip(*shares, strict=True)] == alone("prune")["rows"] == [8, 2, 8, 2, 8, 2, 7]
-    assert max(map(sum, shares)) - min(map(sum, shares)) <= 2 and any(0 in rows for rows in shares)
-
-
-@pytest.mark.slow
-def test_only_the_first_process_tells_and_writes(found, alone):
-    folder, (first, *others) = found("prune", 3)
-    assert first["told"] == alone("prune")["told"] and not any(other["told"] for other in others)
+def pruned_as_one(found: list[dict[str, Any]], wanted: dict[str, Any], folder: Path) -> None:
+    """The same widths and answers, images divided evenly, and one voice."""
+    for mine in found:
+        for way in mine["results"]:
+            assert mine["results"][way]["widths"] == wanted["results"][way]["widths"]
+            assert mine["results"][way]["images"] == 37
+            assert_same_answers(mine["results"][way], wanted["results"][way])
+    shares = [mine["rows"] for mine in found]
+    assert [sum(rows) for rows in zip(*shares, strict=True)] == wanted["rows"] == [8, 2, 8, 2, 8, 2, 7]
+    assert max(map(sum, shares)) - min(map(sum, shares)) <= 2
+    assert any(0 in rows for rows in shares) == (len(found) == 3)
+    assert found[0]["told"] == wanted["told"] and not any(mine["told"] for mine in found[1:])
     assert [path.name for path in folder.glob("saved-by-*")] == ["saved-by-0"]
     assert ldrf.load(folder / "saved-by-0", process_jobs.factory()) is not None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_fine_tuning_gives_the_model_of_one_process(found, alone, count):
-    wanted = alone("finetune")
-    folder, all_found = found("finetune", count)
-    for mine in all_found:
+def tuned_as_one(found: list[dict[str, Any]], wanted: dict[str, Any], folder: Path) -> None:
+    for mine in found:
         assert mine["losses"] == pytest.approx(wanted["losses"], rel=1e-4)
         assert mine["ended"] == wanted["ended"] and mine["images"] == wanted["images"] == (30, 7)
         torch.testing.assert_close(mine["running_var"], wanted["running_var"], rtol=1e-4, atol=1e-6)
         assert_same_answers(mine, wanted)
-    assert [path.name for path in folder.glob("state-*")] == [f"state-{count}.pt"]
+    assert [path.name for path in folder.glob("state-*")] == [f"state-{len(found)}.pt"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_a_shared_norm_is_torchs_own_on_the_whole_batch(found, alone, count):
-    wanted = alone("norms")
-    for mine in found("norms", count)[1]:
+def normed_as_one(found: list[dict[str, Any]], wanted: dict[str, Any], folder: Path) -> None:
+    """The oracle is torch's own BatchNorm on the whole batch."""
+    for mine in found:
         rows = slice(*mine["place"])
         torch.testing.assert_close(mine["y"], wanted["y"][rows])
         torch.testing.assert_close(mine["slope"], wanted["slope"][rows], rtol=1e-4, atol=1e-4)
@@ -95,27 +75,32 @@ def test_a_shared_norm_is_torchs_own_on_the_whole_batch(found, alone, count):
         torch.testing.assert_close(mine["state"], wanted["state"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_processes_add_up_and_agree(found, count):
-    folder, all_found = found("agreement", count)
-    for mine in all_found:
+def in_agreement(found: list[dict[str, Any]], wanted: dict[str, Any], folder: Path) -> None:
+    count = len(found)
+    for mine in found:
         assert mine["sum"] == [count, sum(range(count))] and mine["agreed"] == "by 0"
         assert mine["all"]["both"].tolist() == [count] * 2 and mine["all"]["mine"].tolist() == [1] * 3
     assert [path.name for path in folder.glob("called-by-*")] == [f"called-by-0-of-{count}"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [2, 3])
-def test_no_process_reads_rows_of_another(found, count):
-    _, all_found = found("reading", count)
-    read = [row for mine in all_found for rows in mine["trained"][:2] for row in rows]
+def read_once(found: list[dict[str, Any]], wanted: dict[str, Any], folder: Path) -> None:
+    """No process reads rows of another, but all read a batch of fewer rows than processes."""
+    read = [row for mine in found for rows in mine["trained"][:2] for row in rows]
     assert sorted(read) == list(range(8))  # of the whole batches
     for batch in range(3):
-        assert sum(mine["shares"][batch][2] for mine in all_found) == pytest.approx(1)
-    assert sum(mine["judged"] for mine in all_found) == 3
-    last = [mine["trained"][2] for mine in all_found]
-    assert last == ([[8, 9]] * 3 if count == 3 else [[8], [9]])  # fewer rows than processes: all do the whole
+        assert sum(mine["shares"][batch][2] for mine in found) == pytest.approx(1)
+    assert sum(mine["judged"] for mine in found) == 3
+    last = [mine["trained"][2] for mine in found]
+    assert last == ([[8, 9]] * 3 if len(found) == 3 else [[8], [9]])
+
+
+CHECKS = {
+    "prune": pruned_as_one,
+    "finetune": tuned_as_one,
+    "norms": normed_as_one,
+    "agreement": in_agreement,
+    "reading": read_once,
+}
 
 
 def test_alone_everything_is_the_identity():
