@@ -1,5 +1,8 @@
 """Layers that meet in a product are reconstructed together."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
+
 import pytest
 import torch
 import torch.nn.functional as F
