@@ -115,7 +115,7 @@ def _trains(network: Network, result: ldrf.PruneResult) -> bool:
     model = copy.deepcopy(result.model)
     before = [p.detach().clone() for p in model.parameters()]
     outputs = [t for t in tree_leaves(network.example.call(model)) if isinstance(t, Tensor) and t.requires_grad]
-    sum((t.float().square().mean() for t in outputs), torch.zeros(())).backward()
+    sum(((t.float() - 1).square().mean() for t in outputs), torch.zeros(())).backward()
     torch.optim.SGD(model.parameters(), 1e-3).step()
     return any(not torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

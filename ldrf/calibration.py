@@ -300,16 +300,17 @@ def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
     span = trace.nodes[unit.start : unit.end + 1]
     made = {layer.result for layer in (unit.producer, *unit.partners)}
     stops = {c.layer.node for c in unit.consumers}
-    reached, forward = set(made), []
+    reached, forward, wanted = set(made), [], set[str]()
     for node in span:
-        if node.name not in made and any(n in reached for n in _read(node)):
-            forward.append(node)
-            if node.name not in stops:
+        if any(n in reached for n in _read(node)):
+            if node.name in stops:  # it may be a partner, too: a gate read from the very channels it scales
+                wanted.add(source_of(node))
+            elif node.name not in made:
+                forward.append(node)
                 reached.add(node.name)
-    wanted = {source_of(node) for node in forward if node.name in stops}
     path: list[fx.Node] = []
     for node in reversed(forward):
-        if node.name in wanted and node.name not in stops:
+        if node.name in wanted:
             path.append(node)
             wanted |= set(_read(node))
     for node in reversed(span):

@@ -48,8 +48,9 @@ class Problem:
     def partners(self) -> tuple[Layer, ...]:
         """Layers whose outputs multiply the producer's, so that their weights are free to move with its own."""
         read = side_inputs(self.path, self.unit, self.trace)
+        readers = {consumer.layer.node for consumer in self.unit.consumers}
         free = () if self.unit.coupled else self.unit.partners
-        return tuple(layer for layer in free if layer.groups == 1 and layer.result in read)
+        return tuple(p for p in free if p.groups == 1 and p.result in read and p.node not in readers)
 
 
 def reader_columns(consumer: Consumer, kept: Tensor) -> Tensor:

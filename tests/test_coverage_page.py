@@ -7,7 +7,7 @@ from pathlib import Path
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
 
-from coverage_page import page, read_results  # noqa: E402
+from coverage_page import page, read_results  # noqa: E402  # pyright: ignore[reportMissingImports]
 
 OURS = [
     {"model": "a", "status": "hang", "reason": "took more than 240 seconds"},

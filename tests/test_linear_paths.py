@@ -1,5 +1,8 @@
 """Values of attention, solved by the SVD of each head's product."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn

@@ -1,5 +1,8 @@
 """Layers that meet in a product are reconstructed together."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -65,3 +68,23 @@ def test_partners_move_with_their_producer():
     whole = [row.tolist() for row in model.up.weight]
     assert slim.up.weight.shape == (8, 10)
     assert not any(row.tolist() in whole for row in slim.up.weight)
+
+
+class SelfGated(nn.Module):
+    """A gate that reads the very channels it scales, in one layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.gate, self.two = nn.Conv2d(3, 10, 3, padding=1), nn.Conv2d(10, 10, 1), nn.Conv2d(10, 4, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.one(x))
+        return self.two(x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))).mean((2, 3))
+
+
+def test_a_gate_that_reads_what_it_scales():
+    model = settled(SelfGated(), 0)
+    result = ldrf.prune(model, [images(32)], widths={"one": 6}, config=ldrf.PruneConfig(steps=5, chunk=16))
+    assert result.model.gate.weight.shape[:2] == (6, 6)
+    assert result.history[0].error <= result.history[0].cut_error
+    assert result.model(images(3)).shape == (3, 4)
