@@ -5,6 +5,7 @@ in a copy of the model; units with which it fails, or differs from the same cut 
 """
 
 import copy
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -84,10 +85,10 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
             "chance or on the values of its inputs, so it cannot be pruned."
         )
-    good = _largest(units, works)
+    good = largest(units, works)
     names = {u.name for u in good}
     counted = tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes)
-    good = (*good, *_largest(counted, lambda tried: works((*good, *tried))))
+    good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
     names = {u.name for u in good}
     bad = [u for u in units if u.name not in names]
     skipped = [Skipped(layer.name, SPELT_OUT) for u in bad for layer in (u.producer, *u.partners)]
@@ -105,14 +106,24 @@ def _counted(model: nn.Module, unit: Unit) -> Unit:
     return replace(unit, attributes=tuple(sorted(found, key=lambda a: (a.module, a.name))))
 
 
-def _largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
-    """All units that work together: the whole, or the halves' good ones, or those of them that add up one by one."""
+def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
+    """All units that work together: the whole, or the good ones of its parts, or those of them that add up one by one.
+
+    Blocks of a deep network fail alike, so units are first told apart by their names but for numbers; where the first
+    and the last of a kind fail, all of it is left out, and a trial is not run for every layer.
+    """
     if not units or works(units):
         return units
-    if len(units) == 1:
-        return ()
-    middle = len(units) // 2
-    good = (*_largest(units[:middle], works), *_largest(units[middle:], works))
+    kinds: dict[str, list[Unit]] = {}
+    for unit in units:
+        kinds.setdefault(re.sub(r"\d+", "*", unit.name), []).append(unit)
+    parts = [tuple(kind) for kind in kinds.values()]
+    if len(parts) == 1:
+        if len(units) == 1 or not (works(units[:1]) or works(units[-1:])):
+            return ()
+        middle = len(units) // 2
+        parts = [units[:middle], units[middle:]]
+    good = tuple(unit for part in parts for unit in largest(part, works))
     if not good or works(good):
         return good
     chosen: tuple[Unit, ...] = ()
