@@ -191,19 +191,18 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
     first = calibration.fitting[0]
     power = goal_power(problem, first) / calibration.sizes[first] + 1e-30
 
+    every = [weight, bias, *weights, *biases, *(tensor for pair in partners.values() for tensor in pair)]
+    count = len(weights)
+
     def loss(chunk: int) -> Tensor:
-        tensors = [weight(), bias(), *(w() for w in weights), *(b() for b in biases)]
-        tensors = summed_gradients(*tensors, *(t() for pair in partners.values() for t in pair))
+        tensors = summed_gradients(*(tensor() for tensor in every))
         if not calibration.own([chunk]):
             return no_loss(tensors)
-        readers, met = tensors[2 : 2 + 2 * len(weights)], iter(tensors[2 + 2 * len(weights) :])
-        values = neurons(problem, chunk, *tensors[:2], dict(zip(partners, zip(met, met, strict=True), strict=True)))
-        outputs = [
-            read(consumer, values[source(consumer.layer, problem.trace)], matrix, constant)
-            for consumer, matrix, constant in zip(
-                unit.consumers, readers[: len(weights)], readers[len(weights) :], strict=True
-            )
-        ]
+        met = tensors[2 + 2 * count :]
+        pairs = dict(zip(partners, zip(met[::2], met[1::2], strict=True), strict=True))
+        values = neurons(problem, chunk, tensors[0], tensors[1], pairs)
+        solved = zip(unit.consumers, tensors[2 : 2 + count], tensors[2 + count : 2 + 2 * count], strict=True)
+        outputs = [read(c, values[source(c.layer, problem.trace)], matrix, b) for c, matrix, b in solved]
         return unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power
 
     descend(
