@@ -13,7 +13,7 @@ from ldrf.network import Network, read_network, with_coupled
 from ldrf.planning import unit_ranks, unit_spectra
 from ldrf.tables import table
 from ldrf.targets import Ignore
-from ldrf.units import Skipped, Unit
+from ldrf.units import Skipped, Unit, left_alone
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,7 @@ class Inspection:
         ]
         heads = ("unit", "neurons", "at least", "MACs", "cut with it", "read by")
         lines = [table(heads, rows), "", self.headline()]
-        if self.skipped:
-            lines += ["", f"{len(self.skipped)} layers keep their width:"]
-            lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
-        return "\n".join(lines)
+        return "\n".join([*lines, *left_alone(self.skipped)])
 
     def headline(self) -> str:
         text = (

@@ -14,7 +14,7 @@ from ldrf.planning import CurvesOf
 from ldrf.promise import HeldOut
 from ldrf.reconstruction import Reconstruction
 from ldrf.tables import table
-from ldrf.units import Skipped, Unit
+from ldrf.units import Skipped, Unit, left_alone
 
 Measure = Literal["accuracy", "agreement", "fidelity"]
 
@@ -88,10 +88,7 @@ class PruneResult:
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
         if self.held_out is not None:
             lines += ["", self._judgement(self.held_out)]
-        if self.skipped:
-            lines += ["", f"{len(self.skipped)} layers keep their width:"]
-            lines += [f"  {s.name}: {s.reason}" for s in self.skipped]
-        return "\n".join(lines)
+        return "\n".join([*lines, *left_alone(self.skipped)])
 
     def headline(self) -> str:
         (dense, slim), (before, after) = self.macs, self.parameters

@@ -2,11 +2,13 @@
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
+from ldrf.tables import printable
 from ldrf.tracing import Layer, Trace, operation
 
 COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
@@ -72,6 +74,14 @@ class Skipped:
 
     name: str
     reason: str
+
+
+def left_alone(skipped: Sequence[Skipped]) -> list[str]:
+    """Lines that tell which layers keep their width, and why; none where all were cut."""
+    if not skipped:
+        return []
+    head = "1 layer keeps its width:" if len(skipped) == 1 else f"{len(skipped)} layers keep their width:"
+    return ["", head, *(printable(f"  {s.name}: {s.reason}") for s in skipped)]
 
 
 @dataclass(frozen=True)

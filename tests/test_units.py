@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from ldrf.config import PruneConfig
 from ldrf.network import read_network
+from ldrf.units import Skipped, left_alone
 
 EXPECTED = {  # network -> unit -> consumers
     Chain: {"conv1": ["conv2"], "conv2": ["fc"]},
@@ -176,3 +177,10 @@ def test_what_cannot_be_cut_alone_keeps_its_width(model, free, held, reason):
     net = read_network(settled(model), [images(4)], (), PruneConfig())
     assert {u.name for u in net.units} == free
     assert reason in {s.name: s.reason for s in net.skipped}[held]
+
+
+def test_one_layer_keeps_its_width_and_several_keep_theirs():
+    one, two = Skipped("a\x1b", "it is an output"), Skipped("b", "it is called twice")
+    assert left_alone([]) == []
+    assert left_alone([one]) == ["", "1 layer keeps its width:", r"  a\x1b: it is an output"]
+    assert left_alone([one, two])[1] == "2 layers keep their width:"
