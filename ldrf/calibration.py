@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ldrf.allocator import give_back
 from ldrf.chunks import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
@@ -265,6 +266,7 @@ class Lockstep:
     @torch.no_grad()
     def advance(self, to: int) -> None:
         """Move both frontiers to graph position ``to``."""
+        give_back()
         live = self._live(to)
         for chunk in self.calibration.own():
             for net in ("dense", "slim") if self.diverged else ("dense",):

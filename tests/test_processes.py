@@ -205,5 +205,5 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, alone):
     assert len(list((tmp_path / "run" / "ldrf-journal").glob("unit-*"))) == 1
     mp.spawn(process_jobs.resume, (3, str(tmp_path), False), nprocs=3)  # pyright: ignore
     for rank in range(3):
-        assert_same_answers({"outputs": torch.load(tmp_path / f"3-{rank}.pt")}, alone("prune")["ldrf"])
+        assert_same_answers({"outputs": torch.load(tmp_path / f"3-{rank}.pt")}, alone["prune"]["results"]["ldrf"])
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["ldrf.json", "model.safetensors", "report.json"]

@@ -90,7 +90,7 @@ def test_every_layer_is_a_unit_a_carrier_or_skipped_with_a_reason(network, kind)
         (Residual, "stem", "'block1.conv2'"),
         (Residual, "block2.conv2", "sum"),
         (Bottleneck, "conv3", "'down'"),
-        (VitBlock, "qkv", "scaled_dot_product_attention"),
+        (VitBlock, "qkv", "queries or keys"),
         (VitBlock, "proj", "tied"),
         (CalledTwice, "inner", "more than one call"),
         (CalledTwice, "first", "'inner'"),
