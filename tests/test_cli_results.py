@@ -12,6 +12,7 @@ from test_cli import NET
 import ldrf
 from ldrf.cli import main
 from ldrf.errors import LdrfError
+from ldrf.record import sealed
 
 ARCHITECTURE = ("--architecture", "plugin.py:net")
 
@@ -175,7 +176,7 @@ def test_finetune_names_what_is_missing(here, capsys):
 def test_a_folder_without_shapes_needs_data(here, capsys):
     record = json.loads(Path("slim/ldrf.json").read_text())
     del record["inputs"]
-    Path("slim/ldrf.json").write_text(json.dumps(record))
+    Path("slim/ldrf.json").write_text(json.dumps(sealed(record)))
     assert main(["export", "slim", *ARCHITECTURE, "--format", "pt2"]) == 1
     assert "add --data" in capsys.readouterr().err
 
