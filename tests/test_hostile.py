@@ -309,3 +309,12 @@ def test_a_folder_never_decides_which_file_is_run(folder, tmp_path, monkeypatch,
         printed = capsys.readouterr().err
         assert argv == ["report"] or (code == 1 and "add --architecture" in printed)
     assert not (tmp_path / "was run").exists()
+
+
+def test_an_endless_word_is_not_repeated_in_the_error(saved, tmp_path):
+    record = json.loads(saved[0].files[RECORD])
+    record["metrics"]["macs"] = {"dense": "a" * 5000, "slim": 1}
+    folder = write(tmp_path / "long", {**saved[0].files, RECORD: json.dumps(sealed(record)).encode()})
+    with pytest.raises(LdrfError, match="its record is not as ldrf writes it") as caught:
+        write_report([folder], tmp_path / "page.html")
+    told(caught.value)

@@ -112,7 +112,8 @@ def read_run(folder: str | Path) -> Run:
     try:
         return _run(folder, record, details)
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
-        raise LdrfError(f"'{folder}' is damaged: its record is not as ldrf writes it ({problem!r}).") from problem
+        what = repr(problem)[:200]  # it may quote what stands there, however long that is
+        raise LdrfError(f"'{folder}' is damaged: its record is not as ldrf writes it ({what}).") from problem
 
 
 def _read_details(path: Path) -> dict[str, Any]:
