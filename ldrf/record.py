@@ -44,7 +44,7 @@ def read_record(folder: str | Path) -> dict[str, Any]:
     version = record.get("format")
     if type(version) is not int or version not in (UNSEALED, FORMAT):
         raise LdrfError(
-            f"'{path}' has format {version!r}, but this ldrf reads formats {UNSEALED} and {FORMAT}: "
+            f"'{path}' has format {repr(version)[:40]}, but this ldrf reads formats {UNSEALED} and {FORMAT}: "
             "use the version that wrote it."
         )
     if (version == FORMAT or "seal" in record) and record.get("seal") != _seal(record):
