@@ -20,7 +20,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.narrowing import CHANNEL_DIM
 from ldrf.processes import sum_all, sum_over
-from ldrf.rows import Moments, input_rows, sample_positions
+from ldrf.rows import Moments, RowSums, input_rows, sample_positions
 from ldrf.store import ActivationStore
 from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, Weights, operation, run, source_of
 from ldrf.units import Unit
@@ -49,7 +49,7 @@ def survey(
     trace: Trace, weights: Weights, units: tuple[Unit, ...], calibration: Calibration, seed: int, progress: Any
 ) -> dict[str, Survey]:
     """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
-    shared: dict[str, Moments] = {}
+    shared: dict[str, RowSums] = {}
     sums = {u.name: torch.zeros(3, u.width, dtype=torch.float64) for u in units}
     last = _last_uses(trace)
     fitting = set(calibration.fitting)
@@ -64,13 +64,14 @@ def survey(
                 layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
                 rows = input_rows(layer, x, sampled(layer, x, calibration, index, _columns(layer), seed))
                 # Units whose maps are joined have a reader in common, and with it one Gram matrix.
-                moments = shared.get(node.name) or shared.setdefault(node.name, Moments.empty(rows.shape[1], 0))
-                moments.add(rows, rows.new_zeros(len(rows), 0))
+                if node.name not in shared:
+                    shared[node.name] = RowSums(rows.shape[1])
+                shared[node.name].add(rows)
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
             for name in last.get(position, ()):
                 values.pop(name, None)
-    found = _over_processes(units, {node: m.gram for node, m in shared.items()}, sums)
+    found = _over_processes(units, {node: s.moments().gram for node, s in shared.items()}, sums)
     _warn_of_few_rows(units, found, calibration.examples)
     return found
 
@@ -110,7 +111,7 @@ def layer_inputs(
 ) -> dict[str, Moments]:
     """Gram matrix of every layer's input rows over the fitting chunks, by layer node."""
     layers = {layer.node: layer for layer in trace.layers if layer.groups == 1}
-    found: dict[str, Moments] = {}
+    found: dict[str, RowSums] = {}
     with torch.no_grad():
         for index in progress(calibration.own(calibration.fitting), "layers"):
             with telling_images(calibration, index):
@@ -119,8 +120,11 @@ def layer_inputs(
                 check_finite(trace, trace.node(node), values)
                 x = values[source_of(trace.node(node))]
                 rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
-                found.setdefault(node, Moments.empty(rows.shape[1], 0)).add(rows, rows.new_zeros(len(rows), 0))
-    return {node: Moments.of_gram(gram) for node, gram in sum_all({n: m.gram for n, m in found.items()}).items()}
+                if node not in found:
+                    found[node] = RowSums(rows.shape[1])
+                found[node].add(rows)
+    grams = sum_all({node: sums.moments().gram for node, sums in found.items()})
+    return {node: Moments.of_gram(gram) for node, gram in grams.items()}
 
 
 def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:

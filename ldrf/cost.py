@@ -151,6 +151,7 @@ def count_macs(model: nn.Module, example: Inputs) -> int:
 
 
 def _counted(model: nn.Module, inputs: Inputs) -> int:
+    model.requires_grad_(False)  # the counter looks for gradients behind parameters that are given to modules
     # Fused attention has no counter on the CPU; its plain form is made of products that have one.
     with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
         inputs.call(model)

@@ -31,7 +31,7 @@ from ldrf.problem import (
     unit_loss,
 )
 from ldrf.processes import no_loss, sum_number, summed_gradients
-from ldrf.rows import Moments, input_rows, least_squares, output_rows
+from ldrf.rows import Moments, RowSums, input_rows, least_squares_at, output_rows
 from ldrf.tracing import Layer
 from ldrf.units import Unit
 
@@ -135,7 +135,7 @@ def sampled_moments(
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
     unit, calibration = problem.unit, problem.walk.calibration
     empty = lambda: [  # noqa: E731
-        Moments.empty(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)
+        RowSums(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)
     ]
     fit, judge = empty(), empty()
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
@@ -146,7 +146,7 @@ def sampled_moments(
             x, layer = values[sources[i]], consumer.layer
             picked = sampled(layer, x, calibration, chunk, len(problem.columns[i]), seed)
             sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked))
-    return [m.over_processes() for m in fit], [m.over_processes() for m in judge]
+    return [s.moments().over_processes() for s in fit], [s.moments().over_processes() for s in judge]
 
 
 @torch.no_grad()
@@ -172,8 +172,8 @@ def fit_readers(
     readers = []
     for consumer, m, j, reader in zip(unit.consumers, fit, judge, start, strict=True):
         levels = DAMPINGS if m.rows < 40 * len(reader) else DAMPINGS[:1]
-        tried = [least_squares(m, reader, damping * level, consumer.layer.has_bias) for level in levels]
-        readers.append(min(tried, key=j.error))
+        tried = least_squares_at(m, reader, [damping * level for level in levels], consumer.layer.has_bias)
+        readers.append(min(tried, key=j.error) if len(levels) > 1 else next(tried))
     return tuple(readers)
 
 
@@ -253,7 +253,7 @@ def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[
 def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
     weight, constant = walk.slim.affine(layer.node)
     start = torch.cat([weight.flatten(1).T, constant[None]]).double()
-    fit, judge = (Moments.empty(len(start) - 1, layer.outputs) for _ in range(2))
+    fit, judge = (RowSums(len(start) - 1, layer.outputs) for _ in range(2))
     end = walk.trace.index(layer.result)
     for chunk in walk.calibration.own():
         slim, dense = walk.segment("slim", chunk, end), walk.segment("dense", chunk, end)
@@ -261,9 +261,9 @@ def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
         x = slim[source(layer, walk.trace)]
         picked = sampled(layer, x, walk.calibration, chunk, len(start), config.seed)
         sums.add(input_rows(layer, x, picked), output_rows(layer, dense[layer.result], picked))
-    fit, judge = fit.over_processes(), judge.over_processes()
+    fit, judge = (sums.moments().over_processes() for sums in (fit, judge))
     levels = [config.damping * level for level in DAMPINGS]
-    tried = [start, *(least_squares(fit, start, level, layer.has_bias) for level in levels)]
+    tried = [start, *least_squares_at(fit, start, levels, layer.has_bias)]
     best = min(tried, key=judge.error)
     if best is not start:
         solved = best[:-1].T.float().reshape(weight.shape).contiguous(), best[-1].float()

@@ -25,11 +25,18 @@ class Removal:
 
 @dataclass
 class _Reader:
-    """One consumer during removal: inverse Gram matrix and weights, neuron-major, cut neurons zeroed."""
+    """One consumer during removal: inverse Gram matrix, its diagonal blocks and the weights, neuron-major.
 
-    inverse: Tensor
-    weights: Tensor
+    The inverse as it stands is ``inverse - done[:used].T @ done[:used]``: a removal adds rows to ``done`` and leaves
+    the large matrix alone until a part of it can go (:func:`_compact`).
+    """
+
+    inverse: Tensor  # [d, d]
+    blocks: Tensor  # [n, g, g], up to date
+    weights: Tensor  # [d, o], up to date, cut neurons zeroed
     size: int  # columns per neuron
+    done: Tensor  # [room, d]
+    used: int = 0
 
 
 def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float, rounds: int = 48) -> Removal:
@@ -57,8 +64,7 @@ def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float,
         for state in states:
             _eliminate(state, chosen)
         if int(gone.sum()) * 3 > len(gone):  # a smaller matrix pays for the copy it takes
-            for state in states:
-                _compact(state, ~gone)
+            states = [_compact(state, ~gone) for state in states]
             alive, gone = alive[~gone], gone[~gone]
     return Removal(torch.cat(order), errors / variance)
 
@@ -75,34 +81,52 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
         hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
         hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)
     variance = float((weights * (hessian @ weights)).sum()) + 1e-30
-    return _Reader(torch.cholesky_inverse(damped_factor(hessian, damping)), weights, groups.shape[1]), variance
+    return _fresh(torch.cholesky_inverse(damped_factor(hessian, damping)), weights, groups.shape[1]), variance
+
+
+def _fresh(inverse: Tensor, weights: Tensor, size: int) -> _Reader:
+    n = len(inverse) // size
+    blocks = inverse.view(n, size, n, size).diagonal(dim1=0, dim2=2).permute(2, 0, 1).contiguous()
+    return _Reader(inverse, blocks, weights, size, inverse.new_empty(0, len(inverse)))
 
 
 def _costs(state: _Reader) -> Tensor:
     """Error the removal of each neuron would add [held]."""
-    g, n = state.size, len(state.weights) // state.size
-    blocks = state.inverse.view(n, g, n, g).diagonal(dim1=0, dim2=2).permute(2, 0, 1)  # [n, g, g]
-    parts = state.weights.view(n, g, -1)
-    if g == 1:
-        return parts.square().sum((1, 2)) / blocks.reshape(-1).clamp_min(1e-30)
-    return (parts * torch.linalg.solve(blocks, parts)).sum((1, 2))
+    parts = state.weights.view(len(state.blocks), state.size, -1)
+    if state.size == 1:
+        return parts.square().sum((1, 2)) / state.blocks.reshape(-1).clamp_min(1e-30)
+    return (parts * torch.linalg.solve(state.blocks, parts)).sum((1, 2))
 
 
 def _eliminate(state: _Reader, chosen: Tensor) -> None:
     """Cut neurons and let the rest take over: B -= H^-1_.g (H^-1_gg)^-1 B_g, and H^-1 likewise."""
     columns = (chosen[:, None] * state.size + torch.arange(state.size)).flatten()
-    cross = state.inverse[:, columns]
-    block = cross[columns]
-    state.weights.sub_(cross @ torch.linalg.solve(block, state.weights[columns]))
-    state.inverse.sub_(cross @ torch.linalg.solve(block, cross.T))
-    # Their own rows are zero now; a unit diagonal keeps later solves regular.
+    done = state.done[: state.used]
+    cross = state.inverse[columns] - done[:, columns].T @ done  # H^-1_g. [k, d]
+    factor = damped_factor(cross[:, columns], 0.0)
+    halves = torch.linalg.solve_triangular(factor, cross, upper=False)  # their squares are what H^-1 loses
+    state.weights.sub_(halves.T @ torch.linalg.solve_triangular(factor, state.weights[columns], upper=False))
+    parts = halves.view(len(columns), len(state.blocks), state.size).permute(1, 2, 0)
+    state.blocks.sub_(parts @ parts.mT)
+    _note(state, halves)
+    # Nothing is left of the cut neurons; unit blocks keep later solves regular.
     state.weights[columns] = 0
-    state.inverse[columns] = 0
-    state.inverse[:, columns] = 0
-    state.inverse[columns, columns] = 1
+    state.blocks[chosen] = torch.eye(state.size, dtype=state.blocks.dtype)
 
 
-def _compact(state: _Reader, held: Tensor) -> None:
+def _note(state: _Reader, halves: Tensor) -> None:
+    end = state.used + len(halves)
+    if end > len(state.done):
+        room = state.done.new_empty(max(2 * end, len(state.inverse) // 8), len(state.inverse))
+        room[: state.used] = state.done[: state.used]
+        state.done = room
+    state.done[state.used : end] = halves
+    state.used = end
+
+
+def _compact(state: _Reader, held: Tensor) -> _Reader:
+    """The same without the neurons that are cut."""
     index = held.repeat_interleave(state.size).nonzero().flatten()
-    state.inverse = state.inverse[index][:, index].contiguous()
-    state.weights = state.weights[index]
+    done = state.done[: state.used, index]
+    inverse = state.inverse[index][:, index].addmm_(done.T, done, alpha=-1)
+    return _fresh(inverse, state.weights[index], state.size)

@@ -1,6 +1,7 @@
 """A layer's input as the rows of a matrix, and the sums over rows its least-squares problem needs."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +72,7 @@ def output_rows(layer: Layer, y: Tensor, picked: Tensor | None) -> Tensor:
     return rows if picked is None else rows[picked]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Moments:
     """Sums over rows of inputs X (with a constant column) and targets T, in float64."""
 
@@ -79,11 +80,6 @@ class Moments:
     cross: Tensor  # X^T T  [d + 1, o]
     power: Tensor  # sum of T^2 per output [o]
     rows: int = 0
-
-    @classmethod
-    def empty(cls, inputs: int, outputs: int) -> "Moments":
-        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
-        return cls(zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs))
 
     @classmethod
     def of_gram(cls, gram: Tensor) -> "Moments":
@@ -95,19 +91,6 @@ class Moments:
         """The sums over the rows of all processes."""
         gram, cross, power = (sum_over(part) for part in (self.gram, self.cross, self.power))
         return Moments(gram, cross, power, round(float(gram[-1, -1])))
-
-    def add(self, x: Tensor, t: Tensor) -> None:
-        """Add rows x [r, d] and targets t [r, o]; products in float32, sums in float64."""
-        d = x.shape[1]
-        self.gram[:d, :d] += (x.T @ x).double()
-        sums = x.sum(0, dtype=torch.float64)
-        self.gram[d, :d] += sums
-        self.gram[:d, d] += sums
-        self.gram[d, d] += len(x)
-        self.cross[:d] += (x.T @ t).double()
-        self.cross[d] += t.sum(0, dtype=torch.float64)
-        self.power += t.double().square().sum(0)
-        self.rows += len(x)
 
     def error(self, solution: Tensor) -> float:
         """Sum of squared residuals of ``solution`` [d + 1, o] over all rows."""
@@ -124,20 +107,75 @@ class Moments:
         return Moments(self.gram[index][:, index], self.cross[index], self.power, self.rows)
 
 
+class RowSums:
+    """:class:`Moments` in the making: products in float32, sums in float64, some hundred rows at a time."""
+
+    def __init__(self, inputs: int, outputs: int = 0) -> None:
+        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
+        self._gram, self._cross, self._power = zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs)
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, x: Tensor, t: Tensor | None = None) -> None:
+        """Add rows x [r, d] and their targets t [r, o]."""
+        self._waiting.append((x, x.new_zeros(len(x), 0) if t is None else t))
+        # A wide matrix is costly to add to: the more columns, the more rows are worth waiting for.
+        if 4 * sum(len(x) for x, _ in self._waiting) >= x.shape[1]:
+            self._sum_up()
+
+    def moments(self) -> Moments:
+        """The sums over all rows so far."""
+        self._sum_up()
+        for rows, columns in _block_pairs(len(self._gram) - 1):
+            if rows != columns:
+                self._gram[columns, rows] = self._gram[rows, columns].T
+        return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])))
+
+    def _sum_up(self) -> None:
+        if not self._waiting:
+            return
+        x, t = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*self._waiting, strict=True))
+        self._waiting = []
+        d = x.shape[1]
+        for rows, columns in _block_pairs(d):  # the lower half is its mirror
+            self._gram[rows, columns] += x[:, rows].T @ x[:, columns]
+        sums = x.sum(0, dtype=torch.float64)
+        self._gram[d, :d] += sums
+        self._gram[:d, d] += sums
+        self._gram[d, d] += len(x)
+        self._cross[:d] += x.T @ t
+        self._cross[d] += t.sum(0, dtype=torch.float64)
+        self._power += t.double().square().sum(0)
+
+
+def _block_pairs(size: int, block: int = 768) -> list[tuple[slice, slice]]:
+    """The upper half of a square matrix in blocks of rows and columns."""
+    parts = [slice(start, min(start + block, size)) for start in range(0, size, block)]
+    return [(rows, columns) for i, rows in enumerate(parts) for columns in parts[i:]]
+
+
 def least_squares(moments: Moments, start: Tensor, damping: float, constant: bool = True) -> Tensor:
     """The solution [d + 1, o] of the damped normal equations, pulled towards ``start`` where rows say nothing.
 
     min ||T - X B||^2 + damping * tr(X^T X)/d * ||B - start||^2; without ``constant`` the last row stays as
     it is.
     """
+    return next(least_squares_at(moments, start, (damping,), constant))
+
+
+def least_squares_at(
+    moments: Moments, start: Tensor, dampings: Iterable[float], constant: bool = True
+) -> Iterator[Tensor]:
+    """:func:`least_squares` for each of several dampings."""
     d = len(moments.gram) - 1
-    system = moments.gram.clone()
-    system.diagonal()[d] += 1e-9 * max(float(system[d, d]), 1.0)
-    residual = moments.cross - moments.gram @ start
     used = d + 1 if constant else d
-    solution = start.clone()
-    solution[:used] += torch.cholesky_solve(residual[:used], damped_factor(system[:used, :used], damping))
-    return solution
+    residual = (moments.cross - moments.gram @ start)[:used]
+    system = moments.gram[:used, :used].clone()
+    if constant:
+        system[d, d] += 1e-9 * max(float(system[d, d]), 1.0)
+    for damping in dampings:
+        solution = start.clone()
+        solution[:used] += torch.cholesky_solve(residual, damped_factor(system, damping))
+        yield solution
 
 
 def damped_factor(system: Tensor, damping: float) -> Tensor:

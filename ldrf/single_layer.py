@@ -13,7 +13,7 @@ from torch import Tensor
 from ldrf.descent import Scaled, descend
 from ldrf.errors import LdrfError
 from ldrf.masks import Capped, learn_mask
-from ldrf.rows import Moments, least_squares
+from ldrf.rows import RowSums, least_squares
 
 HELD_OUT = 0.2
 CHUNKS = 8  # parts of the fitting rows, one a step
@@ -201,10 +201,10 @@ def _solved(rows: _Rows, cut: _Candidate, steps: int, rate: float, damping: floa
 
 def _refitted(rows: _Rows, start: _Candidate, damping: float) -> _Candidate:
     """Q' and its offset by least squares on the fitting rows."""
-    moments = Moments.empty(len(start.weight), start.reader.shape[1])
+    sums = RowSums(len(start.weight), start.reader.shape[1])
     for x, target in rows.fit:
-        moments.add(_relu_layer(x, start.weight, start.bias), target)
-    return _Candidate(start.weight, start.bias, least_squares(moments, start.reader.double(), damping).float())
+        sums.add(_relu_layer(x, start.weight, start.bias), target)
+    return _Candidate(start.weight, start.bias, least_squares(sums.moments(), start.reader.double(), damping).float())
 
 
 def _descended(rows: _Rows, start: _Candidate, steps: int, rate: float, seed: int) -> _Candidate:

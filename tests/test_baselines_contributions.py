@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ldrf.baselines.contributions import Contributions, from_moments, total
 from ldrf.baselines.thinet import remove_greedily, scales
-from ldrf.rows import Moments
+from ldrf.rows import Moments, RowSums
 
 
 def data(neurons: int, size: int, outputs: int, seed: int) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -30,9 +30,9 @@ def written_out(x: Tensor, weight: Tensor, groups: Tensor) -> Tensor:
 
 
 def moments_of(x: Tensor, t: Tensor) -> Moments:
-    moments = Moments.empty(x.shape[1], t.shape[1])
-    moments.add(x, t)
-    return moments
+    sums = RowSums(x.shape[1], t.shape[1])
+    sums.add(x, t)
+    return sums.moments()
 
 
 @given(neurons=st.integers(1, 5), size=st.integers(1, 4), outputs=st.integers(1, 4), seed=st.integers(0, 999))

@@ -105,3 +105,20 @@ def test_models_that_make_tensors_on_the_cpu_are_counted():
 def test_latency_is_measured_for_both():
     found = latency_ratio(make(Mlp), make(Mlp), Inputs((images(4),), {}), seconds=0.1)
     assert set(found) == {"dense", "slim"} and all(0 < ms < 1000 for ms in found.values())
+
+
+class TokenFirst(nn.Module):
+    """A parameter, not an activation, is what its first layer is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.token, self.inner = nn.Parameter(torch.randn(1, 1, 6)), nn.Linear(6, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.token.expand(len(x), -1, -1)) + x
+
+
+def test_a_parameter_given_to_a_layer_is_counted():
+    model = TokenFirst()
+    assert count_macs(model, Inputs((torch.randn(2, 1, 5),), {})) == 30
+    assert model.token.requires_grad

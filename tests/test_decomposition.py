@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ldrf.decomposition import decompose, decompose_with_data, matrix_of, normalise_embedding, rank_at
 from ldrf.errors import LdrfError
 from ldrf.recomposition import decomposed_copy
-from ldrf.rows import Moments
+from ldrf.rows import Moments, RowSums
 from ldrf.tracing import read_tensor
 
 SHAPES = [(6, 3, 3, 3), (40, 3, 3, 3), (5, 8), (8, 5)]
@@ -31,9 +31,9 @@ def _inputs(columns: int, rows: int = 200) -> Tensor:
 
 
 def _moments(x: Tensor) -> Moments:
-    moments = Moments.empty(x.shape[1], 0)
-    moments.add(x, x.new_zeros(len(x), 0))
-    return moments
+    sums = RowSums(x.shape[1])
+    sums.add(x)
+    return sums.moments()
 
 
 @pytest.mark.parametrize("shape", SHAPES)

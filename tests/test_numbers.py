@@ -16,7 +16,7 @@ from networks import Chain, Mlp, images, make, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.rows import Moments, damped_factor, least_squares
+from ldrf.rows import RowSums, damped_factor, least_squares
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
 JOINT = ldrf.PruneConfig(steps=8, energy=0.2)
@@ -136,8 +136,9 @@ def test_least_squares_has_an_answer_for_any_rows(columns, rows, rank, damping, 
         min(rank, columns), columns, generator=generator
     )
     target = torch.randn(rows, 3, generator=generator)
-    moments = Moments.empty(columns, 3)
-    moments.add(x, target)
+    sums = RowSums(columns, 3)
+    sums.add(x, target)
+    moments = sums.moments()
     start = torch.randn(columns + 1, 3, generator=generator).double()
     solved = least_squares(moments, start, damping)
     assert torch.isfinite(solved).all()
