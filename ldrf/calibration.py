@@ -20,7 +20,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.narrowing import CHANNEL_DIM
 from ldrf.processes import sum_all, sum_over
-from ldrf.rows import Moments, RowSums, input_rows, sample_positions
+from ldrf.rows import Moments, RowSums, count_rows, input_rows, sample_positions
 from ldrf.store import ActivationStore
 from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, Weights, operation, run, source_of
 from ldrf.units import Unit
@@ -137,7 +137,7 @@ def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
 def sampled(layer: Layer, x: Tensor, calibration: Calibration, chunk: int, columns: int, seed: int) -> Tensor | None:
     """Which rows of a layer's input ``x`` in a chunk to use: each image gives its share of those wanted."""
     limit = max(rows_wanted(columns) // calibration.examples, 1)
-    return sample_positions(layer, len(x), calibration.images(chunk), limit, seed)
+    return sample_positions(count_rows(layer, x), calibration.images(chunk), limit, seed)
 
 
 def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:

@@ -1,7 +1,8 @@
 """What a network costs: multiply-accumulates and parameters as a function of the units' widths, and time."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -153,9 +154,20 @@ def count_macs(model: nn.Module, example: Inputs) -> int:
 def _counted(model: nn.Module, inputs: Inputs) -> int:
     model.requires_grad_(False)  # the counter looks for gradients behind parameters that are given to modules
     # Fused attention has no counter on the CPU; its plain form is made of products that have one.
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _plain_attention():
         inputs.call(model)
     return counter.get_total_flops() // 2
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    """``nn.MultiheadAttention`` within is made of calls that can be counted, not of one that cannot."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -14,13 +14,18 @@ from ldrf.processes import sum_over
 from ldrf.tracing import Layer
 
 
-def sample_positions(layer: Layer, entries: int, images: range, limit: int, seed: int) -> Tensor | None:
-    """Which rows of a layer's input to use, or None for all: at most ``limit`` of each image's.
+def count_rows(layer: Layer, x: Tensor) -> int:
+    """How many rows :func:`input_rows` finds in a layer's input."""
+    return x.shape[:-1].numel() if layer.is_linear else len(x) * layer.positions
 
-    The input has ``entries`` in its first dimension, one or some for each of the numbered ``images``. What is picked of
-    an image depends on its number and the seed alone, not on the images it comes with.
+
+def sample_positions(rows: int, images: range, limit: int, seed: int) -> Tensor | None:
+    """Which of so many rows of a layer's input to use, or None for all: at most ``limit`` for each image.
+
+    What is picked for one of the numbered ``images`` depends on its number and the seed alone, not on the images it
+    comes with.
     """
-    rows = entries * layer.positions // len(images)
+    rows //= len(images)
     if rows <= limit:
         return None
     pick = lambda image: np.random.default_rng((seed % 2**32, image)).choice(rows, limit, False, shuffle=False)  # noqa: E731

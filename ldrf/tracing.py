@@ -6,6 +6,7 @@ BatchNorm that directly follows one is folded into it, so that the maths sees on
 
 import copy
 import inspect
+import math
 import operator
 import traceback
 import warnings
@@ -168,7 +169,8 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
         if node.name in names:
             called[names[node.name]] = len(node.users)
     batch = next((n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n)), 1)
-    layers = tuple(layer for n in nodes if (layer := _layer(n, names, batch)) is not None)
+    seen = _behind_inputs(program.graph, names)
+    layers = tuple(layer for n in nodes if n.name in seen and (layer := _layer(n, names, batch)) is not None)
     outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
     user_inputs = tuple(n.name for n in placeholders if n.name not in names)
     learned = signature.inputs_to_parameters
@@ -189,6 +191,15 @@ def _sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
     for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
         if len(node.users) == 1:
             next(iter(node.users)).prepend(node)
+
+
+def _behind_inputs(graph: fx.Graph, names: Mapping[str, str]) -> set[str]:
+    """Nodes whose values depend on the images; the others compute with the model's own tensors alone."""
+    seen: set[str] = set()
+    for node in graph.nodes:
+        if (node.op == "placeholder" and node.name not in names) or any(n.name in seen for n in node.all_input_nodes):
+            seen.add(node.name)
+    return seen
 
 
 def _is_batch(node: fx.Node) -> bool:
@@ -287,7 +298,10 @@ def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
 
 
 def _entries(size: Any, batch: Any) -> int:
-    """A first dimension as it is for a single example; the model may have fixed the size of a batch itself."""
+    """A dimension as it is for a single example; the model may have fixed the size of a batch itself.
+
+    A symbol is read, not turned into an int: that would fix the size of the batch from here on.
+    """
     if isinstance(size, int):
         return size // batch if isinstance(batch, int) and size % batch == 0 else size
     expression = size.node.expr
@@ -338,10 +352,8 @@ def _spread(value: Any, dims: int) -> tuple[int, ...]:
 
 
 def _product(sizes: Iterable[Any]) -> int:
-    total = 1
-    for size in sizes:
-        total *= int(size)
-    return total
+    """Positions of a single example, wherever the examples are counted."""
+    return math.prod(_entries(size, None) for size in sizes)
 
 
 def _norm(node: fx.Node, names: dict[str, str]) -> Norm | None:

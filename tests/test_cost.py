@@ -122,3 +122,10 @@ def test_a_parameter_given_to_a_layer_is_counted():
     model = TokenFirst()
     assert count_macs(model, Inputs((torch.randn(2, 1, 5),), {})) == 30
     assert model.token.requires_grad
+
+
+def test_fused_attention_is_counted_like_its_parts():
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    attention = 4 * 5 * 8 * 8 + 2 * 5 * 5 * 8  # query, key, value and output of 5 tokens; their products
+    assert count_macs(layer, Inputs((torch.randn(2, 5, 8),), {})) == attention + 2 * 5 * 8 * 16
+    assert torch.backends.mha.get_fastpath_enabled()

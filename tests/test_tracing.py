@@ -9,6 +9,7 @@ from networks import CASES, Branches, Carriers, Case, Chain, Flattened, Inverted
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
+import ldrf
 from ldrf.calibration import input_values
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, read_inputs
@@ -195,3 +196,39 @@ def test_flatten_serves_narrower_maps(network):
     torch.testing.assert_close(
         interpreted(net.trace, slim, inputs), interpreted(net.trace, masked, inputs), rtol=1e-5, atol=1e-5
     )
+
+
+class TokensFirst(nn.Module):
+    """Its first layer reads [tokens, batch, channels], its second [batch, tokens, channels]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 6), nn.Linear(6, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.relu(self.first(x.transpose(0, 1))).transpose(0, 1))
+
+
+def test_calls_are_those_of_one_example_wherever_the_batch_is_counted():
+    found = trace(TokensFirst().eval(), Inputs((torch.randn(2, 5, 4),), {}))
+    assert [layer.calls for layer in found.layers] == [5, 5]
+
+
+class FixedTable(nn.Module):
+    """A small network reads a table that the model keeps, as relative positions are made in SwinV2."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.randn(1, 7, 2))
+        self.table_net = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 1))
+        self.net = nn.Sequential(nn.Linear(7, 9), nn.ReLU(), nn.Linear(9, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x + self.table_net(self.table).flatten(1))
+
+
+def test_what_does_not_depend_on_the_images_is_no_layer():
+    model = FixedTable().eval()
+    assert [layer.name for layer in trace(model, Inputs((torch.randn(2, 7),), {})).layers] == ["net.0", "net.2"]
+    result = ldrf.prune(model, [torch.randn(64, 7)], widths={"net.0": 5}, config=ldrf.PruneConfig(steps=3))
+    assert result.widths == {"net.0": 5}
