@@ -19,8 +19,8 @@ from ldrf.chunks import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.narrowing import CHANNEL_DIM
-from ldrf.processes import sum_all, sum_over
-from ldrf.rows import Moments, RowSums, count_rows, input_rows, sample_positions
+from ldrf.processes import sum_over
+from ldrf.rows import Moments, RowSums, count_rows, input_moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
 from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, Weights, operation, run, source_of
 from ldrf.units import Unit
@@ -71,14 +71,13 @@ def survey(
                     _note_neurons(sums[unit.name], unit, c, rows)
             for name in last.get(position, ()):
                 values.pop(name, None)
-    found = _over_processes(units, {node: s.moments().gram for node, s in shared.items()}, sums)
+    found = _over_processes(units, input_moments(shared), sums)
     _warn_of_few_rows(units, found, calibration.examples)
     return found
 
 
-def _over_processes(units: tuple[Unit, ...], grams: dict[str, Tensor], sums: dict[str, Tensor]) -> dict[str, Survey]:
-    """What all processes saw: Gram matrices by node of the reader, sums [zeros, sizes, values seen] by unit."""
-    moments = {node: Moments.of_gram(gram) for node, gram in sum_all(grams).items()}
+def _over_processes(units: tuple[Unit, ...], moments: dict[str, Moments], sums: dict[str, Tensor]) -> dict[str, Survey]:
+    """What all processes saw: moments by node of the reader, sums [zeros, sizes, values seen] by unit."""
     found = {}
     for unit in units:
         zeros, sizes, seen = sum_over(sums[unit.name])
@@ -123,8 +122,7 @@ def layer_inputs(
                 if node not in found:
                     found[node] = RowSums(rows.shape[1])
                 found[node].add(rows)
-    grams = sum_all({node: sums.moments().gram for node, sums in found.items()})
-    return {node: Moments.of_gram(gram) for node, gram in grams.items()}
+    return input_moments(found)
 
 
 def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ldrf.rows import Moments, damped_factor
+from ldrf.rows import Moments, damped_factor, damped_inverse
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,10 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
     flat = groups.reshape(-1)
     hessian, weights = centred[flat][:, flat], weight.double()[flat]
     absent = flat < 0
+    if moments.few is not None and not absent.any():
+        rows = (moments.few[:, :d] - mean)[:, flat] / moments.rows**0.5
+        variance = float((rows @ weights).square().sum()) + 1e-30
+        return _fresh(damped_inverse(rows, damping), weights, groups.shape[1]), variance
     if absent.any():  # stand-ins that nothing reads
         hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
         hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)

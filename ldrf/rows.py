@@ -1,7 +1,7 @@
 """A layer's input as the rows of a matrix, and the sums over rows its least-squares problem needs."""
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.errors import LdrfError
-from ldrf.processes import sum_over
+from ldrf.processes import count, sum_all, sum_over
 from ldrf.tracing import Layer
 
 
@@ -85,6 +85,7 @@ class Moments:
     cross: Tensor  # X^T T  [d + 1, o]
     power: Tensor  # sum of T^2 per output [o]
     rows: int = 0
+    few: Tensor | None = None  # X itself [rows, d + 1] where it has far fewer rows than columns, and is cheaper to use
 
     @classmethod
     def of_gram(cls, gram: Tensor) -> "Moments":
@@ -94,12 +95,18 @@ class Moments:
 
     def over_processes(self) -> "Moments":
         """The sums over the rows of all processes."""
+        if count() == 1:
+            return self
         gram, cross, power = (sum_over(part) for part in (self.gram, self.cross, self.power))
         return Moments(gram, cross, power, round(float(gram[-1, -1])))
 
+    def times(self, solution: Tensor) -> Tensor:
+        """X^T X times ``solution`` [d + 1, o]."""
+        return self.gram @ solution if self.few is None else self.few.T @ (self.few @ solution)
+
     def error(self, solution: Tensor) -> float:
         """Sum of squared residuals of ``solution`` [d + 1, o] over all rows."""
-        fitted = (solution * (self.gram @ solution)).sum() - 2 * (solution * self.cross).sum()
+        fitted = (solution * self.times(solution)).sum() - 2 * (solution * self.cross).sum()
         return max(float(fitted + self.power.sum()), 0.0)
 
     def variance(self) -> float:
@@ -109,7 +116,8 @@ class Moments:
     def columns(self, kept: Tensor) -> "Moments":
         """The same sums for a subset of input columns (the constant stays)."""
         index = torch.cat([kept, torch.tensor([len(self.gram) - 1])])
-        return Moments(self.gram[index][:, index], self.cross[index], self.power, self.rows)
+        few = None if self.few is None else self.few[:, index]
+        return Moments(self.gram[index][:, index], self.cross[index], self.power, self.rows, few)
 
 
 class RowSums:
@@ -119,6 +127,7 @@ class RowSums:
         zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
         self._gram, self._cross, self._power = zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs)
         self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._few: Tensor | None = None
 
     def add(self, x: Tensor, t: Tensor | None = None) -> None:
         """Add rows x [r, d] and their targets t [r, o]."""
@@ -133,7 +142,7 @@ class RowSums:
         for rows, columns in _block_pairs(len(self._gram) - 1):
             if rows != columns:
                 self._gram[columns, rows] = self._gram[rows, columns].T
-        return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])))
+        return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])), self._few)
 
     def _sum_up(self) -> None:
         if not self._waiting:
@@ -141,6 +150,8 @@ class RowSums:
         x, t = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*self._waiting, strict=True))
         self._waiting = []
         d = x.shape[1]
+        first = not self._gram[d, d]
+        self._few = torch.cat([x, x.new_ones(len(x), 1)], 1).double() if first and 8 * len(x) < d else None
         for rows, columns in _block_pairs(d):  # the lower half is its mirror
             self._gram[rows, columns] += x[:, rows].T @ x[:, columns]
         sums = x.sum(0, dtype=torch.float64)
@@ -150,6 +161,14 @@ class RowSums:
         self._cross[:d] += x.T @ t
         self._cross[d] += t.sum(0, dtype=torch.float64)
         self._power += t.double().square().sum(0)
+
+
+def input_moments(sums: Mapping[str, RowSums]) -> dict[str, Moments]:
+    """The sums of inputs alone over all processes, some of which may have had no rows of that name."""
+    found = {name: own.moments() for name, own in sums.items()}
+    if count() == 1:
+        return found
+    return {name: Moments.of_gram(gram) for name, gram in sum_all({n: m.gram for n, m in found.items()}).items()}
 
 
 def _block_pairs(size: int, block: int = 768) -> list[tuple[slice, slice]]:
@@ -173,14 +192,33 @@ def least_squares_at(
     """:func:`least_squares` for each of several dampings."""
     d = len(moments.gram) - 1
     used = d + 1 if constant else d
-    residual = (moments.cross - moments.gram @ start)[:used]
-    system = moments.gram[:used, :used].clone()
-    if constant:
-        system[d, d] += 1e-9 * max(float(system[d, d]), 1.0)
+    residual = (moments.cross - moments.times(start))[:used]
     for damping in dampings:
         solution = start.clone()
-        solution[:used] += torch.cholesky_solve(residual, damped_factor(system, damping))
+        if moments.few is None:
+            system = moments.gram[:used, :used].clone()
+            system[-1, -1] += 1e-9 * max(float(system[-1, -1]), 1.0) if constant else 0.0
+            solution[:used] += torch.cholesky_solve(residual, damped_factor(system, damping))
+        else:
+            solution[:used] += damped_inverse(moments.few[:, :used], damping, residual)
         yield solution
+
+
+def damped_inverse(x: Tensor, damping: float, right: Tensor | None = None) -> Tensor:
+    """(X^T X + level I)^-1, or its product with ``right``, of few rows x [r, d]; ``level`` as in :func:`damped_factor`.
+
+    Woodbury: (X^T X + level I)^-1 = (I - X^T (X X^T + level I)^-1 X) / level takes no more than an r x r system.
+    """
+    level = max(damping, 1e-10) * max(float(x.square().sum() / x.shape[1]), 1e-12)
+    inner = x @ x.T
+    inner.diagonal()[:] += level
+    factor = damped_factor(inner, 0.0)
+    if right is not None:
+        return (right - x.T @ torch.cholesky_solve(x @ right, factor)) / level
+    half = torch.linalg.solve_triangular(factor, x, upper=False)
+    found = (half.T @ half).neg_()
+    found.diagonal()[:] += 1
+    return found.div_(level)
 
 
 def damped_factor(system: Tensor, damping: float) -> Tensor:

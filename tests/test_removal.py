@@ -1,5 +1,7 @@
 """Second-order removal against brute-force least squares on every subset."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -89,3 +91,12 @@ def test_wide_layers_lose_several_at_a_time_but_each_once():
     assert (removal.errors.diff() <= 1e-9).all()
     assert removal.kept(40).tolist() == sorted(removal.order[110:].tolist())
     assert len(removal.kept(150)) == 150
+
+
+def test_few_rows_are_removed_like_their_sums():
+    x, weight, groups = data(40, 2, 3, 5)
+    few = moments_of(x[:9])
+    assert few.few is not None
+    one, other = (removal_order([(m, weight, groups)], damping=1e-2) for m in (few, replace(few, few=None)))
+    assert torch.equal(one.order, other.order)
+    torch.testing.assert_close(one.errors, other.errors)

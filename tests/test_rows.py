@@ -126,6 +126,20 @@ def test_least_squares_is_lstsq(columns, outputs, seed):
     assert moments.error(torch.randn_like(found)) > moments.error(found)
 
 
+@given(columns=st.integers(30, 60), rows=st.integers(1, 3), constant=st.booleans(), seed=st.integers(0, 99))
+def test_few_rows_give_what_their_sums_give(columns, rows, constant, seed):
+    few, _, _ = problem(rows, columns, 3, seed)
+    sums = replace(few, few=None)
+    assert few.few is not None and few.few.shape == (rows, columns + 1)
+    start = torch.randn(columns + 1, 3, generator=torch.Generator().manual_seed(seed)).double()
+    one, other = (least_squares(m, start, 1e-2, constant) for m in (few, sums))
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    assert few.error(start) == pytest.approx(sums.error(start), rel=1e-6)
+    half, part = torch.arange(0, columns, 2), start[: (columns + 1) // 2 + 1]
+    one, other = (m.columns(half).times(part) for m in (few, sums))
+    torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("columns", [4, 1700])
 def test_moments_are_the_dense_sums(columns):
     moments, x, t = problem(30, columns, 2)

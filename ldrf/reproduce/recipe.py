@@ -25,6 +25,8 @@ class Scale:
     """Seeds where a spread is shown."""
     chunk: int = 32
     """Images run at a time."""
+    timing: float = 6.0
+    """Seconds for which a pair of networks is timed."""
 
 
 @dataclass(frozen=True)
