@@ -90,7 +90,7 @@ class FinetuneConfig:
     """Passes over the images."""
     batch: int = 64
     """Images a step."""
-    rate: float = 1e-3
+    rate: float = 3e-4
     """Top learning rate of Adam."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
@@ -100,7 +100,7 @@ class FinetuneConfig:
     """Weight of the distance to the dense model's outputs."""
     embeddings: float = 1.0
     """Weight of the distance to the dense model's blocks, where they are as wide as before."""
-    norms: Norms = "batch"
+    norms: Norms = "frozen"
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
     """Flip images and shift them by up to 4 pixels; --no-augment leaves them as they are."""

@@ -76,7 +76,7 @@ def finetune(
         loss, run.trained = _epoch(run, _ordered(training, config, epoch), task)
         score, distance, _ = _judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
         seconds = round(time.perf_counter() - clock, 3)
-        run.add(Epoch(epoch, loss, score, distance, _rate(epoch - 1, config), seconds))
+        run.add(Epoch(epoch, loss, score, distance, _rate(epoch - 1, config), seconds), config.labels > 0)
         keep(run, resume, config, start)
         tell("epoch", **asdict(run.epochs[-1]), epochs=config.epochs, measure=task.measure, best=run.best_score)
     tell("done", measure=task.measure, began=run.began, ended=run.best_score)

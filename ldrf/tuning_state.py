@@ -61,10 +61,16 @@ class Run:
         self.began, self.judged = score, judged
         self.best_score, self.best_distance = score, distance
 
-    def add(self, epoch: Epoch) -> None:
-        """Note an epoch, and its weights if they are the best so far."""
+    def add(self, epoch: Epoch, by_score: bool) -> None:
+        """Note an epoch, and its weights if they are the best so far.
+
+        Without labels the distance decides among those that score no less than the start: some hundred images tell it
+        far more exactly than a count of equal answers.
+        """
         self.epochs.append(epoch)
-        if (epoch.score, -epoch.distance) > (self.best_score, -self.best_distance):
+        higher = (epoch.score, -epoch.distance) > (self.best_score, -self.best_distance)
+        nearer = epoch.score >= self.began and epoch.distance < self.best_distance
+        if higher if by_score else nearer:
             self.best_score, self.best_distance, self.best_epoch = epoch.score, epoch.distance, epoch.epoch
             self.best = copied(self.average.state_dict())
 

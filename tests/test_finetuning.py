@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.result import Epoch
+from ldrf.tuning_state import Run
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-3, augment=False, ema=0.5, held_out=0.25, norms="frozen")
 
@@ -72,6 +74,15 @@ def test_it_never_ends_worse_than_it_began(pruned, dense, rate):
     assert tuned.best_epoch > 0 or same(tuned.model, slim)
     if rate == 10.0:
         assert tuned.best_epoch == 0 and "no epoch was better" in str(tuned)
+
+
+@pytest.mark.parametrize(("by_score", "best"), [(False, 3), (True, 2)])
+def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(by_score, best):
+    run = Run.of(nn.Linear(2, 2), 1e-3)
+    run.begin(0.9, 0.5, 100)
+    for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
+        run.add(Epoch(number, 0.0, score, distance, 1e-3, 0.0), by_score)
+    assert run.best_epoch == best
 
 
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_best(pruned, dense):

@@ -78,3 +78,9 @@ def test_a_forged_record_needs_the_right_form(tmp_path, field, values):
     for value in values:
         with pytest.raises(LdrfError, match=f"is damaged: (its '{field}' must be|it does not describe)"):
             read_record(written(tmp_path, sealed({**WHOLE, field: value})))
+
+
+def test_an_endless_format_is_not_repeated(tmp_path):
+    with pytest.raises(LdrfError, match="has format 'aaa") as told:
+        read_record(written(tmp_path, {**WHOLE, "format": "a" * 100_000}))
+    assert len(str(told.value)) < 1000
