@@ -21,7 +21,7 @@ from ldrf.cost import count_macs
 from ldrf.data.sources import IndexedBatches, open_data
 from ldrf.inputs import Inputs, read_inputs
 from ldrf.network import read_network
-from ldrf.tracing import working_copy
+from ldrf.program import working_copy
 from ldrf.zoo.cifar_resnet import resnet20
 
 Importance = Literal["l1", "taylor"]

@@ -18,11 +18,12 @@ from ldrf.allocator import give_back
 from ldrf.chunks import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
+from ldrf.interpreter import Weights, run
 from ldrf.narrowing import CHANNEL_DIM
 from ldrf.processes import sum_over
 from ldrf.rows import Moments, RowSums, count_rows, input_moments, input_rows, sample_positions
 from ldrf.store import ActivationStore
-from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, Weights, operation, run, source_of
+from ldrf.tracing import TENSOR_VIEWS, Layer, Trace, operation, source_of
 from ldrf.units import Unit
 
 Values = dict[str, Any]

@@ -14,7 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from ldrf.channel_flow import layer_tensors
 from ldrf.inputs import Inputs
-from ldrf.tracing import Layer, Trace, working_copy
+from ldrf.program import working_copy
+from ldrf.tracing import Layer, Trace
 from ldrf.units import Unit
 
 

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from ldrf.channels import FIXED, Slice
-from ldrf.tracing import Layer, Trace, Weights
+from ldrf.interpreter import Weights
+from ldrf.tracing import Layer, Trace
 from ldrf.units import Consumer, Unit, row_slices
 
 Kept = Mapping[str, Tensor]  # unit -> neurons that stay

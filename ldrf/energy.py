@@ -19,12 +19,13 @@ from ldrf.config import PruneConfig
 from ldrf.decomposition import Decomposition, decompose, rank_at
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, main_output, read_inputs
+from ldrf.interpreter import read_tensor
 from ldrf.network import Network, check_prunable, read_network
+from ldrf.program import working_copy
 from ldrf.progress import progress as bars
 from ldrf.recomposition import decomposed_copy
 from ldrf.tables import table
 from ldrf.targets import Ignore
-from ldrf.tracing import read_tensor, working_copy
 
 Measure = Literal["accuracy", "agreement", "error"]
 

@@ -17,8 +17,8 @@ from torch.utils import _pytree as pytree
 from ldrf.checkpoint import storable_tensors
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, read_inputs, repeated
+from ldrf.program import export_program, free_batch
 from ldrf.result import FinetuneResult, PruneResult
-from ldrf.tracing import export_program, free_batch
 
 Format = Literal["onnx", "pt2", "state-dict"]
 SUFFIXES: dict[str, Format] = {

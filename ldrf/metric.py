@@ -11,10 +11,10 @@ from ldrf.calibration import Survey, input_values
 from ldrf.chunks import Calibration
 from ldrf.config import PruneConfig
 from ldrf.decomposition import decompose, decompose_with_data, normalise_embedding, rank_at
+from ldrf.interpreter import run
 from ldrf.network import Network
 from ldrf.processes import sum_all
 from ldrf.rows import Moments, output_rows
-from ldrf.tracing import run
 from ldrf.units import Consumer
 
 EXAMPLES = 256  # images the gradients are taken on

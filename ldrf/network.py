@@ -12,9 +12,11 @@ from ldrf.chunks import Calibration, read_calibration
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.interpreter import Weights, folded
 from ldrf.processes import check_same
+from ldrf.program import working_copy
 from ldrf.targets import Ignore, ignored_modules
-from ldrf.tracing import Trace, Weights, folded, trace, working_copy
+from ldrf.tracing import Trace, trace
 from ldrf.trial_cuts import usable_units
 from ldrf.units import Skipped, Unit, left_coupled
 

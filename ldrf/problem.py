@@ -13,10 +13,11 @@ from torch import Tensor, fx
 
 from ldrf.calibration import Lockstep, Values, path_between, side_inputs
 from ldrf.cutting import places
+from ldrf.interpreter import Weights, run
 from ldrf.metric import measured
 from ldrf.processes import sum_over
 from ldrf.rows import output_rows
-from ldrf.tracing import Layer, Trace, Weights, run, source_of, turned
+from ldrf.tracing import Layer, Trace, source_of, turned
 from ldrf.units import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation

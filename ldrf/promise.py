@@ -15,10 +15,10 @@ from ldrf.calibration import Lockstep, Values, input_values, run_lean
 from ldrf.chance import same_chance
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfWarning
+from ldrf.interpreter import Weights
 from ldrf.methods import Method
 from ldrf.network import Network
 from ldrf.processes import sum_over
-from ldrf.tracing import Weights
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.decomposition import decompose_with_data, matrix_of, rank_at
+from ldrf.interpreter import read_tensor
 from ldrf.network import Network
 from ldrf.rows import Moments
 from ldrf.tables import table
-from ldrf.tracing import Layer, read_tensor
+from ldrf.tracing import Layer
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,11 @@ from ldrf.chunks import Calibration
 from ldrf.cutting import stated_sizes
 from ldrf.decomposition import Decomposition
 from ldrf.errors import LdrfError
+from ldrf.interpreter import Weights
 from ldrf.network import Network
 from ldrf.processes import sum_all
 from ldrf.surgery import cut_tensors, write_sizes, write_tensors
-from ldrf.tracing import Layer, Trace, Weights, turned
+from ldrf.tracing import Layer, Trace, turned
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class RowSums:
     def _sum_up(self) -> None:
         if not self._waiting:
             return
-        x, t = (torch.cat(parts) if len(parts) > 1 else parts[0] for parts in zip(*self._waiting, strict=True))
+        x, t = (torch.cat([pair[i] for pair in self._waiting]) for i in (0, 1))
         self._waiting = []
         d = x.shape[1]
         first = not self._gram[d, d]

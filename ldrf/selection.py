@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ldrf.calibration import Survey
 from ldrf.config import Selection
+from ldrf.interpreter import Weights
 from ldrf.removal import Removal
-from ldrf.tracing import Weights
 from ldrf.units import Unit
 
 

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from ldrf.calibration import Survey, Values, input_values, run_lean
 from ldrf.inputs import Inputs
+from ldrf.interpreter import Weights
 from ldrf.network import Network
 from ldrf.problem import reader_columns
 from ldrf.processes import sum_all, sum_over
 from ldrf.removal import Removal
 from ldrf.rows import Moments, damped_factor
-from ldrf.tracing import Trace, Weights
+from ldrf.tracing import Trace
 from ldrf.units import Consumer, Unit
 
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.cutting import Kept, stated_sizes, surviving
-from ldrf.tracing import read_tensor
+from ldrf.interpreter import read_tensor
 from ldrf.units import Unit
 
 

@@ -1,29 +1,21 @@
-"""The network as a list of ATen calls, with the name of every weight, and a way to run any stretch of it.
+"""The network as a list of ATen calls, with the name of every weight.
 
 The user's module is exported once; convolutions and linear layers become :class:`Layer` records, and a
 BatchNorm that directly follows one is folded into it, so that the maths sees one affine map per layer.
 """
 
-import copy
-import inspect
 import math
 import operator
-import traceback
-import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
-from torch.export import Dim
 
-from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
-from ldrf.narrowing import RESHAPES, narrowed_args
+from ldrf.narrowing import RESHAPES
+from ldrf.program import export_program
 
 CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
@@ -103,25 +95,6 @@ class Layer:
     def result(self) -> str:
         """The graph node that holds the layer's output, after its norm."""
         return self.norm.node if self.norm else self.node
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What a run needs beside its inputs: folded (weight, bias) by layer node, other tensors by placeholder."""
-
-    layers: dict[str, tuple[Tensor, Tensor | None]]
-    tensors: dict[str, Tensor]
-
-    def affine(self, node: str) -> tuple[Tensor, Tensor]:
-        """A layer's weight [n, ...] and constant [n], zeros where it has no bias."""
-        weight, bias = self.layers[node]
-        return weight, weight.new_zeros(len(weight)) if bias is None else bias
-
-    def with_layers(self, changed: Mapping[str, tuple[Tensor, Tensor | None]]) -> "Weights":
-        return replace(self, layers={**self.layers, **changed})
-
-    def with_tensors(self, changed: Mapping[str, Tensor]) -> "Weights":
-        return replace(self, tensors={**self.tensors, **changed})
 
 
 @dataclass(frozen=True)
@@ -207,48 +180,6 @@ def _is_batch(node: fx.Node) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
 
 
-def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
-    """``model`` as torch.export sees it, with a free batch size; ``decomposed`` into the calls we have names for."""
-    args = tuple(_two_rows(a) for a in example.args)
-    kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            shapes = free_batch(model, example, Dim.AUTO)
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-            return program.run_decompositions({}) if decomposed else program
-    except Exception as problem:
-        frames = traceback.extract_tb(problem.__traceback__)
-        files = {inspect.getsourcefile(type(module)) for module in model.modules()}
-        own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
-        where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
-
-
-def _is_users(path: Path) -> bool:
-    """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
-    return path.is_file() and not {Path(__file__).parent, Path(torch.__file__).parent} & set(path.parents)
-
-
-def _installed(filename: str) -> bool:
-    return "site-packages" in filename or Path(inspect.__file__).parent in Path(filename).parents
-
-
-def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
-    """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
-    names = list(inspect.signature(model.forward).parameters)
-    given = {**dict(zip(names, example.args, strict=False)), **example.kwargs}
-    return {name: {0: batch} if isinstance(v, Tensor) and v.ndim else None for name, v in given.items()}
-
-
-def _two_rows(value: Any) -> Any:
-    """Two examples are enough to trace; one would let the exporter specialise the batch size."""
-    if not isinstance(value, Tensor) or not value.ndim:
-        return value
-    return value[:2] if len(value) > 1 else torch.cat([value, value])
-
-
 def operation(node: fx.Node) -> str:
     """The name of the ATen operation without its overload, e.g. ``aten.relu``."""
     if node.target is operator.getitem:
@@ -260,7 +191,7 @@ def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     op = operation(node)
     if node.op != "call_function" or op not in CONVOLUTIONS | TRANSPOSED | LINEARS:
         return None
-    args = _bound_args(node)
+    args = bound_args(node)
     weight, bias = args["weight"], args.get("bias")
     if not isinstance(weight, fx.Node) or weight.name not in names:
         return None
@@ -333,7 +264,7 @@ def _owner(node: fx.Node, fallback: str) -> str:
     return path.partition("@")[0] if "Linear" in str(kind) or "Conv" in str(kind) else fallback
 
 
-def _bound_args(node: fx.Node) -> dict[str, Any]:
+def bound_args(node: fx.Node) -> dict[str, Any]:
     schema = node.target._schema.arguments  # pyright: ignore
     found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
     if operation(node) == "aten.addmm":
@@ -343,7 +274,7 @@ def _bound_args(node: fx.Node) -> dict[str, Any]:
 
 def source_of(node: fx.Node) -> str:
     """The name of the value that a layer's call reads."""
-    return _bound_args(node)["input"].name
+    return bound_args(node)["input"].name
 
 
 def _spread(value: Any, dims: int) -> tuple[int, ...]:
@@ -369,85 +300,3 @@ def _norm(node: fx.Node, names: dict[str, str]) -> Norm | None:
         return None
     name = lambda n: names.get(n.name) if isinstance(n, fx.Node) else None  # noqa: E731
     return Norm(picks[0].name, name(weight), name(bias), names[mean.name], names[var.name], float(eps))  # pyright: ignore
-
-
-def folded(trace: Trace, model: nn.Module) -> Weights:
-    """The network's tensors in float32 with every following BatchNorm folded into its layer."""
-    state = dict(model.state_dict(keep_vars=False)) | dict(model.named_parameters()) | dict(model.named_buffers())
-    own = {name: tensor.detach().float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
-    layers: dict[str, tuple[Tensor, Tensor | None]] = {}
-    for layer in trace.layers:
-        weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
-        weight = turned(weight) if layer.is_transposed else weight
-        layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
-    tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
-    return Weights(layers, tensors)
-
-
-def fold(norm: Norm, weight: Tensor, bias: Tensor | None, own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """The affine map of a layer followed by its BatchNorm: W g/s and (b - mean) g/s + beta."""
-    scale = (own[norm.var].double() + norm.eps).rsqrt()
-    if norm.weight:
-        scale = scale * own[norm.weight]
-    shift = (bias.double() if bias is not None else 0) - own[norm.mean].double()
-    offset = shift * scale + (own[norm.bias].double() if norm.bias else 0)
-    shape = (-1,) + (1,) * (weight.ndim - 1)
-    return (weight.double() * scale.view(shape)).to(weight.dtype), offset.to(weight.dtype)
-
-
-def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[str, Any]) -> dict[str, Any]:
-    """Execute ``nodes`` in order, reading and writing ``values`` by node name; returns ``values``."""
-    fused = trace.fused
-    for node in nodes:
-        if node.name in values:
-            continue
-        if node.name in weights.layers:
-            values[node.name] = _apply_layer(node, weights.layers[node.name], values)
-        elif node.name in fused:  # the getitem behind a folded norm: the layer's own output
-            values[node.name] = values[node.args[0].args[0].name]  # pyright: ignore
-        elif any(user.name in fused for user in node.users):
-            continue
-        else:
-            values[node.name] = _apply(node, weights, values)
-    return values
-
-
-def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values: dict[str, Any]) -> Tensor:
-    weight, bias = parameters
-    x = values[source_of(node)]
-    if operation(node) in LINEARS:
-        return F.linear(x, weight, bias)
-    args = _bound_args(node)
-    groups = int(args.get("groups", 1))
-    if groups > 1:  # they go whole, so a cut weight has as many fewer of them as it has fewer outputs
-        groups = groups * weight.shape[0] // int(node.meta["val"].shape[1])
-    options = [args.get("stride", 1), args.get("padding", 0)]
-    if operation(node) in TRANSPOSED:
-        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[weight.ndim - 2]
-        options += [args.get("output_padding", 0), 1, args.get("dilation", 1)]
-        return back(x, turned(weight), bias, *options)
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
-    return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
-
-
-def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
-    def look_up(n: fx.Node) -> Any:
-        return values[n.name] if n.name in values else weights.tensors[n.name]
-
-    args: Any = fx.map_arg(node.args, look_up)
-    kwargs: Any = fx.map_arg(node.kwargs, look_up)
-    args = narrowed_args(operation(node), node, args)
-    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
-        return torch.reshape(args[0], args[1])
-    return node.target(*args, **kwargs)  # pyright: ignore
-
-
-def working_copy(model: nn.Module) -> nn.Module:
-    """A float32 deep copy in eval mode: the one that is traced and measured, never the user's own."""
-    return copy.deepcopy(model).eval().float().cpu()
-
-
-def read_tensor(model: nn.Module, name: str) -> Tensor:
-    """A parameter or buffer by its qualified name."""
-    path, _, leaf = name.rpartition(".")
-    return getattr(model.get_submodule(path), leaf)

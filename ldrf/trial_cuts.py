@@ -20,9 +20,10 @@ from ldrf.channel_flow import Flow, follow_channels
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.interpreter import Weights, run
 from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
-from ldrf.tracing import Trace, Weights, run
+from ldrf.tracing import Trace
 from ldrf.units import Attribute, Skipped, Unit, units_of
 
 TOLERANCE = 1e-3  # relative to the largest output; float32 sums in another order stay far below

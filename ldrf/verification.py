@@ -10,9 +10,10 @@ from ldrf.calibration import input_values, run_lean
 from ldrf.chance import same_chance
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.interpreter import Weights
 from ldrf.network import Network
+from ldrf.program import working_copy
 from ldrf.tensor_files import first_odd
-from ldrf.tracing import Weights, working_copy
 
 
 @torch.no_grad()

@@ -15,9 +15,9 @@ import ldrf
 from ldrf.calibration import input_values
 from ldrf.cutting import as_it_stands, cut_weights, stated_sizes, surviving
 from ldrf.inputs import read_inputs
+from ldrf.interpreter import run
 from ldrf.network import read_network
 from ldrf.surgery import cut_plainly
-from ldrf.tracing import run
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
 

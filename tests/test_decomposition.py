@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ldrf.decomposition import decompose, decompose_with_data, matrix_of, normalise_embedding, rank_at
 from ldrf.errors import LdrfError
+from ldrf.interpreter import read_tensor
 from ldrf.recomposition import decomposed_copy
 from ldrf.rows import Moments, RowSums
-from ldrf.tracing import read_tensor
 
 SHAPES = [(6, 3, 3, 3), (40, 3, 3, 3), (5, 8), (8, 5)]
 

@@ -23,10 +23,10 @@ import ldrf
 from ldrf.calibration import input_values
 from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
 from ldrf.cutting import cut_weights, stays
+from ldrf.interpreter import run
 from ldrf.network import Network, read_network
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.surgery import cut_plainly
-from ldrf.tracing import run
 
 COUNT = int(os.environ.get("LDRF_FUZZ", "8"))
 SHAPE = (3, 6, 6)

@@ -9,11 +9,11 @@ from torch import Tensor, nn
 from ldrf.calibration import Lockstep, path_between
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
+from ldrf.interpreter import read_tensor
 from ldrf.masks import Capped, Mask, Readers, learn_mask, mask_unit
 from ldrf.network import read_network
 from ldrf.problem import Problem, collect, cut_carriers
 from ldrf.store import ActivationStore
-from ldrf.tracing import read_tensor
 
 
 def _quadratic(n: int = 6) -> tuple[Tensor, Tensor]:

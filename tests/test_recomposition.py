@@ -16,9 +16,10 @@ from ldrf.calibration import input_values
 from ldrf.cutting import stays
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
+from ldrf.interpreter import folded, run
 from ldrf.recomposition import OutputStatistics, _restored, output_statistics
 from ldrf.surgery import cut_plainly, write_tensors
-from ldrf.tracing import Layer, Norm, run
+from ldrf.tracing import Layer, Norm, trace
 from ldrf.verification import verify
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
@@ -176,8 +177,6 @@ def test_plain_cutting_equals_zeroed_columns(network, case: Case):
 
 def test_the_slim_graph_is_the_slim_model(network, pruned):
     """Folding the slim model again and interpreting it gives what the eager slim model gives."""
-    from ldrf.tracing import folded, trace
-
     for kind in (Chain, Carriers):
         slim = pruned(kind).model
         inputs = read_inputs(slim, images(3))

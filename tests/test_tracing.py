@@ -13,7 +13,9 @@ import ldrf
 from ldrf.calibration import input_values
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, read_inputs
-from ldrf.tracing import Norm, fold, folded, read_tensor, run, trace, working_copy
+from ldrf.interpreter import fold, folded, read_tensor, run
+from ldrf.program import working_copy
+from ldrf.tracing import Norm, trace
 
 
 def interpreted(graph, weights, inputs: Inputs) -> list[Tensor]:

@@ -4,10 +4,10 @@ from torch import Tensor
 
 from ldrf.baselines.cutting import cutting_method
 from ldrf.config import PruneConfig
+from ldrf.interpreter import read_tensor
 from ldrf.methods import Findings
 from ldrf.network import Network
 from ldrf.selection import neuron_sums
-from ldrf.tracing import read_tensor
 from ldrf.units import Unit
 
 

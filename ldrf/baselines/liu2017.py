@@ -11,10 +11,10 @@ from ldrf.baselines.cutting import cutting_method
 from ldrf.baselines.li2017 import filter_norms
 from ldrf.config import PruneConfig
 from ldrf.cutting import pieces
+from ldrf.interpreter import read_tensor
 from ldrf.methods import Findings
 from ldrf.network import Network
 from ldrf.selection import neuron_sums
-from ldrf.tracing import read_tensor
 from ldrf.units import Unit
 
 

@@ -10,12 +10,13 @@ from ldrf.calibration import input_values
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.interpreter import run
 from ldrf.methods import Findings
 from ldrf.network import Network
 from ldrf.processes import sum_all
 from ldrf.progress import progress
 from ldrf.selection import neuron_sums
-from ldrf.tracing import Trace, run
+from ldrf.tracing import Trace
 from ldrf.units import Unit, activation_behind
 
 NAME = "molchanov2017"
