@@ -35,11 +35,12 @@ def read_sample(model: nn.Module, batch: Any, labelled: bool) -> Sample:
 
 @dataclass(frozen=True)
 class Part:
-    """This process's rows of a batch: those from ``start`` of ``whole`` rows."""
+    """This process's rows of a batch: those from ``start`` of ``whole`` rows; ``previous``: the row before each."""
 
     sample: Sample
     start: int
     whole: int
+    previous: Inputs
 
     @property
     def divided(self) -> bool:
@@ -53,11 +54,14 @@ class Part:
 
 
 def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[Part]:
-    """Of every batch the rows of this process; where batches are made from rows, it reads no others."""
+    """Of every batch the rows of this process; where batches are made from rows, it reads one more, no others."""
     if isinstance(batches, IndexedBatches):
         for rows in batches.listed():
             start, stop = _own_rows(len(rows))
-            yield Part(read_sample(model, batches.read(rows[start:stop]), labelled), start, len(rows))
+            sample = read_sample(model, batches.read([rows[start - 1], *rows[start:stop]]), labelled)
+            labels = sample.labels[1:] if sample.labels is not None else None
+            own, previous = sample.inputs.map(lambda t: t[1:]), sample.inputs.map(lambda t: t[:-1])
+            yield Part(Sample(own, labels), start, len(rows), previous)
         return
     for step, batch in enumerate(batches):
         sample = read_sample(model, batch, labelled)
@@ -66,7 +70,8 @@ def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[
         start, stop = _own_rows(sample.inputs.rows)
         labels = sample.labels[start:stop] if sample.labels is not None else None
         own = sample.inputs.map(lambda t, a=start, b=stop: t[a:b])
-        yield Part(Sample(own, labels), start, sample.inputs.rows)
+        previous = sample.inputs.map(lambda t, a=start, b=stop: t.roll(1, 0)[a:b])
+        yield Part(Sample(own, labels), start, sample.inputs.rows, previous)
 
 
 def _own_rows(rows: int) -> tuple[int, int]:
