@@ -58,10 +58,6 @@ def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[
     if isinstance(batches, IndexedBatches):
         for rows in batches.listed():
             start, stop = _own_rows(len(rows))
-            if stop - start == len(rows):
-                sample = read_sample(model, batches.read(rows), labelled)
-                yield Part(sample, start, len(rows), sample.inputs.map(lambda t: t.roll(1, 0)))
-                continue
             sample = read_sample(model, batches.read([rows[start - 1], *rows[start:stop]]), labelled)
             labels = sample.labels[1:] if sample.labels is not None else None
             own, previous = sample.inputs.map(lambda t: t[1:]), sample.inputs.map(lambda t: t[:-1])
