@@ -32,7 +32,6 @@ FINETUNE_BOUNDS = (
     ("labels", 0.0, 1e6),
     ("logits", 0.0, 1e6),
     ("embeddings", 0.0, 1e6),
-    ("mix", 0.0, 1.0),
     ("ema", 0.0, 0.99999),
     ("patience", 1, 1e6),
     ("held_out", 0.01, 0.5),
@@ -105,8 +104,6 @@ class FinetuneConfig:
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
     """Flip images and shift them by up to 4 pixels; --no-augment leaves them as they are."""
-    mix: float = 0.5
-    """Share of the images that are blended with another one, without labels: the dense model answers for these, too."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
     patience: int = 8

@@ -229,7 +229,7 @@ def _set_modes(student: nn.Module, config: FinetuneConfig) -> None:
 def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generator) -> Tensor:
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
-    inputs = _varied(part, config, generator)
+    inputs = _augmented(part, generator) if config.augment else sample.inputs
     inputs = _ready(inputs, task.device)
     with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
@@ -254,19 +254,12 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(scores, labels.to(scores.device))
 
 
-def _varied(part: Part, config: FinetuneConfig, generator: torch.Generator) -> Inputs:
-    """Flipped, shifted and blended with others, where the input is one batch of images [n, c, h, w]."""
+def _augmented(part: Part, generator: torch.Generator) -> Inputs:
+    """Flipped and shifted, where the input is one batch of images [n, c, h, w]."""
     inputs, images = part.sample.inputs, part.sample.inputs.tensors()
     if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
         return inputs
-    if config.augment:
-        inputs = inputs.map(lambda t: augment(t, generator, part.start, part.whole))
-    if config.mix > 0 and not config.labels:  # the dense model answers for any image, labels for their own alone
-        chance = torch.rand(2, part.whole, 1, 1, 1, generator=generator)[:, part.start : part.start + inputs.rows]
-        other = torch.where(chance[0] < config.mix, chance[1], 0.0)
-        previous = part.previous.tensors()[0]
-        inputs = inputs.map(lambda t: t.lerp(previous.to(t), other.to(t)))
-    return inputs
+    return inputs.map(lambda t: augment(t, generator, part.start, part.whole))
 
 
 def _ready(inputs: Inputs, device: torch.device) -> Inputs:

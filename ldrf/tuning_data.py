@@ -35,12 +35,11 @@ def read_sample(model: nn.Module, batch: Any, labelled: bool) -> Sample:
 
 @dataclass(frozen=True)
 class Part:
-    """This process's rows of a batch: those from ``start`` of ``whole`` rows; ``previous``: the row before each."""
+    """This process's rows of a batch: those from ``start`` of ``whole`` rows."""
 
     sample: Sample
     start: int
     whole: int
-    previous: Inputs
 
     @property
     def divided(self) -> bool:
@@ -54,14 +53,11 @@ class Part:
 
 
 def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[Part]:
-    """Of every batch the rows of this process; where batches are made from rows, it reads one more, no others."""
+    """Of every batch the rows of this process; where batches are made from rows, it reads no others."""
     if isinstance(batches, IndexedBatches):
         for rows in batches.listed():
             start, stop = _own_rows(len(rows))
-            sample = read_sample(model, batches.read([rows[start - 1], *rows[start:stop]]), labelled)
-            labels = sample.labels[1:] if sample.labels is not None else None
-            own, previous = sample.inputs.map(lambda t: t[1:]), sample.inputs.map(lambda t: t[:-1])
-            yield Part(Sample(own, labels), start, len(rows), previous)
+            yield Part(read_sample(model, batches.read(rows[start:stop]), labelled), start, len(rows))
         return
     for step, batch in enumerate(batches):
         sample = read_sample(model, batch, labelled)
@@ -70,8 +66,7 @@ def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[
         start, stop = _own_rows(sample.inputs.rows)
         labels = sample.labels[start:stop] if sample.labels is not None else None
         own = sample.inputs.map(lambda t, a=start, b=stop: t[a:b])
-        previous = sample.inputs.map(lambda t, a=start, b=stop: t.roll(1, 0)[a:b])
-        yield Part(Sample(own, labels), start, sample.inputs.rows, previous)
+        yield Part(Sample(own, labels), start, sample.inputs.rows)
 
 
 def _own_rows(rows: int) -> tuple[int, int]:

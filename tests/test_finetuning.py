@@ -12,10 +12,7 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.finetuning import _varied
-from ldrf.inputs import Inputs
 from ldrf.result import Epoch
-from ldrf.tuning_data import Part, Sample
 from ldrf.tuning_state import Run
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-3, augment=False, ema=0.5, held_out=0.25, norms="frozen")
@@ -86,29 +83,6 @@ def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(
     for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
         run.add(Epoch(number, 0.0, score, distance, 1e-3, 0.0), by_score)
     assert run.best_epoch == best
-
-
-def test_some_images_are_blended_with_the_one_before_in_any_number_of_processes():
-    x = torch.arange(8.0).view(8, 1, 1, 1).expand(-1, 1, 2, 2)
-    config = replace(CONFIG, mix=0.5)
-    varied = lambda own: _varied(  # noqa: E731
-        Part(Sample(Inputs((x[own],), {}), None), own.start, 8, Inputs((x.roll(1, 0)[own],), {})),
-        config,
-        torch.Generator().manual_seed(1),
-    ).tensors()[0]
-    whole = varied(slice(0, 8))
-    assert torch.equal(torch.cat([varied(slice(0, 3)), varied(slice(3, 8))]), whole)
-    blended = (whole != x).flatten(1).any(1)
-    assert 0 < blended.sum() < 8
-    low, high = torch.minimum(x, x.roll(1, 0)), torch.maximum(x, x.roll(1, 0))
-    assert ((low <= whole) & (whole <= high)).all()
-
-
-def test_labelled_images_are_left_as_they_are():
-    x = images(4)
-    part = Part(Sample(Inputs((x,), {}), torch.zeros(4, dtype=torch.long)), 0, 4, Inputs((x.roll(1, 0),), {}))
-    config = replace(CONFIG, mix=1.0, labels=1.0)
-    assert torch.equal(_varied(part, config, torch.Generator()).tensors()[0], x)
 
 
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_best(pruned, dense):
