@@ -33,7 +33,6 @@ FINETUNE_BOUNDS = (
     ("logits", 0.0, 1e6),
     ("embeddings", 0.0, 1e6),
     ("ema", 0.0, 0.99999),
-    ("patience", 1, 1e6),
     ("held_out", 0.01, 0.5),
 )
 
@@ -90,7 +89,7 @@ class FinetuneConfig:
     """Passes over the images."""
     batch: int = 64
     """Images a step."""
-    rate: float = 3e-4
+    rate: float = 1e-3
     """Top learning rate of Adam."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
@@ -106,8 +105,8 @@ class FinetuneConfig:
     """Flip images and shift them by up to 4 pixels; --no-augment leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
-    patience: int = 8
-    """Epochs without a gain on the held-out images after which to stop."""
+    patience: int | None = None
+    """Epochs without a gain on held-out images after which to stop; most gains come late, when the rate has fallen."""
     held_out: float = 0.1
     """Share of the images that only judge."""
     seed: int = 0
@@ -116,6 +115,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         _check_choices(self, ("schedule", Schedule), ("norms", Norms))
         _check_bounds(self, FINETUNE_BOUNDS)
+        if self.patience is not None:
+            _check_bounds(self, (("patience", 1, 1e6),))
         if not self.labels + self.logits + self.embeddings > 0:
             raise LdrfError("At least one of 'labels', 'logits' and 'embeddings' must be above 0. Got 0 for all.")
 

@@ -74,11 +74,11 @@ Variance = Callable[[Tensor], Tensor]
 
 
 def output_distance(mine: Any, theirs: Any, spread: Variance = variance) -> Tensor:
-    """Kullback-Leibler divergence of scores [batch, classes]; of any other outputs the relative squared distance."""
-    one, other = _floats(mine), _floats(theirs)
-    if len(one) == 1 and one[0].ndim == 2 and one[0].shape[1] > 1:
-        return F.kl_div(one[0].log_softmax(1), other[0].log_softmax(1), log_target=True, reduction="batchmean")
-    return _mean([_relative(a, b, spread) for a, b in zip(one, other, strict=True)])
+    """The relative squared distance of the outputs, of a classifier's before its softmax.
+
+    A network is sure of the images it was trained on: their probabilities say little, their scores differ all the same.
+    """
+    return _mean([_relative(a, b, spread) for a, b in zip(_floats(mine), _floats(theirs), strict=True)])
 
 
 def embedding_distance(mine: dict[str, Any], theirs: dict[str, Any], spread: Variance = variance) -> Tensor:

@@ -282,7 +282,8 @@ def _over(run: Run, config: FinetuneConfig) -> bool:
     """All epochs are done, the loss is not a number, or there was no gain for too long."""
     done = len(run.epochs)
     failed = bool(run.epochs) and not math.isfinite(run.epochs[-1].loss)
-    return done >= config.epochs or failed or done - run.best_epoch >= config.patience
+    tired = config.patience is not None and done - run.best_epoch >= config.patience
+    return done >= config.epochs or failed or tired
 
 
 def _costs(dense: nn.Module | None, slim: nn.Module, example: Inputs) -> dict[str, Any]:
