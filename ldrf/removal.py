@@ -72,15 +72,15 @@ def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float,
 def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -> tuple[_Reader, float]:
     d = len(moments.gram) - 1
     mean = moments.gram[:d, d] / moments.rows
-    # The bias absorbs the mean, so only the centred Gram matrix counts.
-    centred = (moments.gram[:d, :d] - moments.rows * torch.outer(mean, mean)) / moments.rows
     flat = groups.reshape(-1)
-    hessian, weights = centred[flat][:, flat], weight.double()[flat]
-    absent = flat < 0
+    weights, absent = weight.double()[flat], flat < 0
+    # The bias absorbs the mean, so only the centred Gram matrix counts.
     if moments.few is not None and not absent.any():
         rows = (moments.few[:, :d] - mean)[:, flat] / moments.rows**0.5
         variance = float((rows @ weights).square().sum()) + 1e-30
         return _fresh(damped_inverse(rows, damping), weights, groups.shape[1]), variance
+    centred = (moments.gram[:d, :d] - moments.rows * torch.outer(mean, mean)) / moments.rows
+    hessian = centred[flat][:, flat]
     if absent.any():  # stand-ins that nothing reads
         hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
         hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)
