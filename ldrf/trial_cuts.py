@@ -7,12 +7,15 @@ in a copy of the model; units with which it fails, or differs from the same cut 
 import copy
 import re
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ldrf.calibration import input_values
@@ -90,8 +93,11 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
 
     def works(tried: tuple[Unit, ...]) -> bool:
         kept = {u.name: torch.arange(u.width - 1) for u in tried}
-        found = outputs_of(model, few, tried, kept)
-        return found is not None and same(found, graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs))
+        with _attention_shapes() as own:
+            found = outputs_of(model, few, tried, kept)
+        with _attention_shapes() as wanted:
+            values = graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs)
+        return found is not None and same(found, values) and sorted(own) == sorted(wanted)
 
     if not works(()):
         raise LdrfError(
@@ -149,6 +155,21 @@ def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     for unit in good:
         chosen = (*chosen, unit) if works((*chosen, unit)) else chosen
     return chosen
+
+
+@contextmanager
+def _attention_shapes() -> Iterator[list[list[int]]]:
+    """Sizes of what attention works on within: heads that are counted wrongly show there, if not in the outputs."""
+    found: list[list[int]] = []
+
+    class Noted(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "softmax" in func.__name__ or "scaled_dot_product" in func.__name__:
+                found.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
+            return func(*args, **(kwargs or {}))
+
+    with Noted():
+        yield found
 
 
 @torch.no_grad()
