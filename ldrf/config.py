@@ -90,7 +90,7 @@ class FinetuneConfig:
     batch: int = 64
     """Images a step."""
     rate: float = 1e-3
-    """Top learning rate of Adam."""
+    """Top learning rate of Adam, as a share of each tensor's own size."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
     labels: float = 0.0

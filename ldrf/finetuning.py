@@ -32,6 +32,8 @@ from ldrf.training import augment
 from ldrf.tuning_data import Part, in_memory, own_batches, parts, read_sample
 from ldrf.tuning_state import Run, keep, resumed
 
+WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and Adam knows no sizes yet
+
 
 @dataclass(frozen=True)
 class _Task:
@@ -200,8 +202,8 @@ def _epoch(run: Run, batches: Iterable[Any], task: _Task) -> tuple[float, int]:
     for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {config.epochs}", count)):
         if part.whole < 2 and config.norms == "batch":
             continue  # a single row has no variance
-        for group in run.optimiser.param_groups:
-            group["lr"] = _rate(epoch + (step / count if count else 0), config)
+        warm = min(1.0, (step + 1) / min(count or WARM_UP, WARM_UP)) if epoch == 0 else 1.0
+        run.set_rate(warm * _rate(epoch + (step / count if count else 0), config))
         loss = part.weight * _loss(run.student, part, task, generator)
         value = sum_number(loss.item())
         if not math.isfinite(value):

@@ -39,8 +39,13 @@ class Run:
         student = copy.deepcopy(start).float().requires_grad_(True)
         student = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         average = copy.deepcopy(student).requires_grad_(False).eval()
-        optimiser = torch.optim.Adam(student.parameters(), lr=rate)
+        optimiser = torch.optim.Adam([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
         return cls(student, average, optimiser, copied(start.state_dict()))
+
+    def set_rate(self, rate: float) -> None:
+        """Let every tensor move by this share of its own size a step."""
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate * group["size"]
 
     @property
     def device(self) -> torch.device:
@@ -73,6 +78,11 @@ class Run:
         if higher if by_score else nearer:
             self.best_score, self.best_distance, self.best_epoch = epoch.score, epoch.distance, epoch.epoch
             self.best = copied(self.average.state_dict())
+
+
+def _size(tensor: Tensor) -> float:
+    """The size of a tensor's entries, at least a hundredth, so that a bias of zeros moves too."""
+    return max(float(tensor.detach().square().mean().sqrt()), 0.01)
 
 
 def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -15,7 +15,7 @@ from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.result import Epoch
 from ldrf.tuning_state import Run
 
-CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-3, augment=False, ema=0.5, held_out=0.25, norms="frozen")
+CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
 
 
 def same(one: nn.Module, other: nn.Module) -> bool:
@@ -252,6 +252,28 @@ def test_what_does_not_fit_is_one_sentence(pruned, dense):
         ldrf.finetune(slim, dense, [images(1)], config=CONFIG)
     with pytest.raises(LdrfError, match="inputs of the same shapes"):
         ldrf.finetune(slim, dense, [images(4), images(4, shape=(3, 6, 6))], config=CONFIG)
+
+
+def test_every_tensor_moves_by_a_share_of_its_size():
+    layer = nn.Linear(4, 4)
+    layer.weight.data.fill_(3.0)
+    layer.bias.data.zero_()
+    run = Run.of(layer, 0.1)
+    run.set_rate(0.1)
+    run.student(torch.ones(2, 4)).sum().backward()
+    run.optimiser.step()
+    assert torch.allclose(run.student.weight, torch.tensor(3.0 - 0.3)) and torch.allclose(
+        run.student.bias, torch.tensor(-0.001)
+    )  # pyright: ignore
+
+
+def test_the_first_steps_are_small(cut, dense, monkeypatch):
+    rates: list[float] = []
+    monkeypatch.setattr(Run, "set_rate", lambda self, rate: rates.append(rate))
+    ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, epochs=2))
+    steps = len(rates) // 2
+    assert steps == 5 and rates[0] == pytest.approx(CONFIG.rate / 5) and rates[4] > rates[3] > rates[2] > rates[1]
+    assert rates[5] > rates[6] > rates[9]
 
 
 @pytest.mark.parametrize("schedule", ["cosine", "linear"])
