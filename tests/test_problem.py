@@ -1,5 +1,7 @@
 """What a unit's problem collects from the slim network is what the whole slim network computes."""
 
+from typing import Any
+
 import pytest
 import torch
 from networks import Chain, Gated, Inverted, Residual, images, make
@@ -33,7 +35,7 @@ def test_slim_values_are_those_of_the_whole_slim_network(kind: type[nn.Module]):
             dense = walk.segment("dense", 0, len(network.trace.nodes) - 1)
             side = side_inputs(path_between(network.trace, unit), unit, network.trace)
             with open_problem(walk, unit, ones) as problem:
-                wanted = {("unit", 0, "input"): slim[source(unit.producer, network.trace)]}
+                wanted: dict[Any, Tensor] = {("unit", 0, "input"): slim[source(unit.producer, network.trace)]}
                 wanted |= {("unit", 0, "partner", p.node): slim[source(p, network.trace)] for p in problem.partners}
                 wanted |= {("unit", 0, "side", n): slim[n] for n in side if isinstance(slim[n], Tensor)}
                 for i, consumer in enumerate(unit.consumers):
