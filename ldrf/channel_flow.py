@@ -17,12 +17,13 @@ from ldrf.tracing import NORM, Layer, Trace, operation, source_of
 __all__ = ["ACTIVATIONS", "FIXED", "Channels", "Flow", "Slice", "follow_channels", "layer_tensors"]
 
 
-def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None) -> Flow:
+def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed: bool = False) -> Flow:
     """Walk the graph once, linear in its size, and record where every layer's channels go.
 
     ``outer`` says, of views that split channels over several dimensions, which of these is to shrink if not the last.
+    With ``packed`` queries, keys and values of one layer may lose width together.
     """
-    flow = Flow(trace, outer or {})
+    flow = Flow(trace, outer or {}, packed)
     layers = {layer.node: layer for layer in trace.layers}
     norms = {layer.norm.node: layer for layer in trace.layers if layer.norm}
     for node in trace.nodes:

@@ -1,19 +1,27 @@
 """Products of two values, as in attention: what passes, what is tied, and what stays."""
 
 import math
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from torch import fx
 
 from ldrf.channels import BATCH, Channels, Flow, extents, unknown, where
+from ldrf.scores import Scores, layer_behind
+from ldrf.tracing import operation
 
 Arriving = dict[str, Channels]
+ATTENTION = "aten.scaled_dot_product_attention"
 
 
 def product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A matrix product of two values: rows and columns pass, what is summed over stays whole, stacks are tied."""
+    """A matrix product of two values: rows and columns pass, what is summed over goes in pairs, stacks are tied."""
     operands: Any = node.args[:2]
     rank = node.meta["val"].ndim
+    summed = [arriving.get(o.name) for o in operands]
+    back = [o.meta["val"].ndim - g.dim if g else 0 for o, g in zip(operands, summed, strict=True)]
+    if back == [1, 2] and _compare(flow, node, arriving, None):
+        return None
     found: list[Channels] = []
     for operand, summed, other in ((operands[0], 1, operands[1]), (operands[1], 2, operands[0])):
         given = arriving.get(operand.name)
@@ -32,14 +40,19 @@ def product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 
 def attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """softmax(q k^T) v: widths of v pass, whole heads of q, k and v go together, the width of q and k stays."""
-    names: Any = [operand.name for operand in node.args[:3]]  # pyright: ignore
-    rank = node.args[0].meta["val"].ndim  # pyright: ignore
+    """softmax(q k^T) v: widths of v pass, whole heads of q, k and v go together, widths of q and k end in pairs."""
+    operands: Any = node.args[:3]
+    names = [operand.name for operand in operands]
+    rank = operands[0].meta["val"].ndim
     heads = [arriving.get(name) for name in names]
     whole = all(h is not None and h.dim == rank - 3 for h in heads) and len({len(h.ids) for h in heads if h}) == 1
+    last = all(h is not None and h.dim == rank - 1 for h in heads[:2]) and len(set(names)) == 3
+    paired = last and _compare(flow, node, arriving, heads[2])
     found: list[Channels] = []
     for name in dict.fromkeys(n for n in arriving):
         given = arriving[name]
+        if paired and name in names[:2]:
+            continue
         if (whole and name in names) or (name == names[2] and given.dim == rank - 1 and names.count(name) == 1):
             found.append(given)
         elif name in names[:2] and given.dim == rank - 1:
@@ -49,10 +62,31 @@ def attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
         else:
             unknown(flow, node, {name: given})
     if found:
-        query, value = extents(node.args[0]), extents(node.args[2])
+        query, value = extents(operands[0]), extents(operands[2])
         width = value[-1] + (query[-1] if whole else 0)
         flow.work.append((math.prod(query[:-1]) / BATCH * value[-2] * width, found[0].ids))
     return _agreed(flow, node, found)
+
+
+def _compare(flow: Flow, node: fx.Node, arriving: Arriving, value: Channels | None) -> bool:
+    """Whether queries and keys can lose width in pairs here; if so they are tied, and end.
+
+    Those that come from one layer with each other or with the values do so only where the walk is asked for it.
+    """
+    query, key = cast("tuple[fx.Node, fx.Node]", node.args[:2])
+    given, other = arriving[query.name], arriving[key.name]
+    made = [layer_behind(flow.trace, operand) for operand in (query, key)]
+    if len(given.ids) != len(other.ids) or made[0] is None or made[1] is None:
+        return False
+    parts = [flow.roots(c.ids) for c in (given, other, value) if c is not None]
+    if len(np.unique(np.concatenate(parts))) < sum(map(len, parts)) and not flow.packed:
+        return False
+    flow.tie(given.ids, other.ids, f"its outputs are compared{where(node)} with others that keep their number")
+    fused = operation(node) == ATTENTION
+    rescales, layers = fused and node.kwargs.get("scale") is None, (made[0][0].node, made[1][0].node)
+    flow.compared.append((Scores(node.name, query.name, key.name, not fused, rescales, layers), given.ids))
+    flow.work.append((math.prod(extents(query)) / BATCH * extents(key)[-2 if fused else -1], given.ids))
+    return True
 
 
 def _agreed(flow: Flow, node: fx.Node, found: list[Channels]) -> Channels | None:

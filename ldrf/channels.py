@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
+from ldrf.scores import Scores
 from ldrf.tracing import Layer, Trace, operation
 
 FIXED = -1  # in a list of ids: a place that no channel belongs to, so it always stays
@@ -40,6 +41,8 @@ class Flow:
 
     trace: Trace
     outer: Mapping[str, int] = field(default_factory=dict)  # view that splits channels -> which of its parts shrinks
+    packed: bool = False  # whether queries and keys may lose width that their values lose with them
+    compared: list[tuple[Scores, np.ndarray]] = field(default_factory=list)  # queries and keys that end there
     produced: dict[str, np.ndarray] = field(default_factory=dict)
     consumed: list[tuple[Layer, np.ndarray]] = field(default_factory=list)
     slices: list[Slice] = field(default_factory=list)

@@ -1,8 +1,9 @@
 """From a target to a width plan: ranges, error curves and costs of all units brought together."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, cast
 
+import torch
 from torch import Tensor, nn
 
 from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
@@ -10,11 +11,14 @@ from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
 from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
 from ldrf.decomposition import rank_at
+from ldrf.interpreter import Weights
 from ldrf.network import Network, with_coupled
 from ldrf.processes import joined, turns
 from ldrf.progress import progress
 from ldrf.ranks import weight_spectrum
 from ldrf.removal import Removal, removal_order
+from ldrf.scores import score_errors
+from ldrf.selection import neuron_sums
 from ldrf.sensitivity import neuron_columns, output_errors
 from ldrf.targets import Target, exact_widths
 from ldrf.units import Unit
@@ -82,8 +86,22 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     readers = []
     for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
         weight = network.dense.layers[consumer.layer.node][0].flatten(1).T
-        readers.append((moments, weight, neuron_columns(consumer, unit.width)))
-    return removal_order(readers, config.damping)
+        if (consumer.channels >= 0).any():
+            readers.append((moments, weight, neuron_columns(consumer, unit.width)))
+    removal = removal_order(readers, config.damping) if readers else None
+    return with_scores(removal, unit, network.dense) if unit.scores else cast("Removal", removal)
+
+
+def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:
+    """The curve of a unit whose neurons are queries and keys, whatever else they are: scores that are lost count.
+
+    A turn before the cut makes the order of such neurons no matter; where there is none, the smallest go first.
+    """
+    sizes = neuron_sums(dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.rows, unit.width)
+    order = sizes.argsort() if removal is None else removal.order
+    kept = torch.cat([sizes.new_zeros(1), sizes[order.flip(0)].cumsum(0)])
+    lost = score_errors(dense, unit.compared) if unit.compared else 1 - kept / kept[-1].clamp_min(1e-300)
+    return Removal(order, lost if removal is None else lost + removal.errors)
 
 
 def unit_spectra(model: nn.Module, units: tuple[Unit, ...]) -> dict[str, Tensor]:

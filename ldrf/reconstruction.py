@@ -14,7 +14,7 @@ from torch import Tensor
 from ldrf.calibration import Lockstep, sampled
 from ldrf.config import PruneConfig
 from ldrf.descent import Scaled, descend
-from ldrf.linear_paths import linear_parts, low_rank_solution
+from ldrf.linear_paths import linear_parts, low_rank_solution, score_sums
 from ldrf.masks import mask_unit
 from ldrf.problem import (
     Affine,
@@ -32,6 +32,7 @@ from ldrf.problem import (
 )
 from ldrf.processes import no_loss, sum_number, summed_gradients
 from ldrf.rows import Moments, RowSums, input_rows, least_squares_at, output_rows
+from ldrf.scores import turned_layers
 from ldrf.tracing import Layer
 from ldrf.units import Unit
 
@@ -93,16 +94,32 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
 
     if config.solver != "none":
         consider("closed form", _refitted(problem, start, config, seed))
-        parts = linear_parts(problem)
-        if parts is not None:
-            consider("svd", Solution(*low_rank_solution(problem, parts, start.readers)))
-            consider("svd, closed form", _refitted(problem, found["svd"], config, seed))
+        exact = _by_svd(problem, start)
+        if exact is not None:
+            consider("svd", exact)
+            consider("svd, closed form", _refitted(problem, exact, config, seed))
     # The layers of a residual stream stand far apart: they are only cut, and what they give is taken as it comes.
     if config.solver in ("joint", "l1-mask") and config.steps and len(problem.partners) == len(problem.unit.partners):
         consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed))
         consider("descent, closed form", _refitted(problem, found["descent"], config, seed))
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
+
+
+def _by_svd(problem: Problem, cut: Solution) -> Solution | None:
+    """What the SVD of products of two weights gives: of queries and keys, of values and what reads them; or None."""
+    scores, parts, found = problem.unit.compared, linear_parts(problem), cut
+    if scores is not None:
+        whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
+        rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+        rows[problem.unit.producer.node] = problem.rows
+        own = {node: tuple(t[rows[node]] for t in affine) for node, affine in whole.items() if node in rows}
+        weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
+        found = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})
+    if parts is not None:
+        weight, bias, readers = low_rank_solution(problem, parts, (found.weight, found.bias, found.readers))
+        found = replace(found, weight=weight, bias=bias, readers=readers)
+    return None if found is cut else found
 
 
 def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: int) -> Solution:
@@ -113,8 +130,6 @@ def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: i
 
 def cut_solution(problem: Problem) -> Solution:
     """Plain cutting: R' picks the kept neurons, Q' are the consumers' current weights on them."""
-    weight, bias = problem.walk.slim.affine(problem.unit.producer.node)
-    producer = weight[problem.rows], bias[problem.rows]
     readers = []
     for consumer, columns in zip(problem.unit.consumers, problem.columns, strict=True):
         weight, constant = problem.walk.slim.affine(consumer.layer.node)
@@ -122,10 +137,22 @@ def cut_solution(problem: Problem) -> Solution:
             left = torch.as_tensor(consumer.outputs_now)
             weight, constant = weight[left], constant[left]
         readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
-    affine = {layer.node: problem.walk.slim.affine(layer.node) for layer in problem.partners}
-    rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
-    partners = {node: (weight[rows[node]], bias[rows[node]]) for node, (weight, bias) in affine.items()}
-    return Solution(*producer, tuple(readers), partners)
+    layers = _cut_layers(problem)
+    weight, bias = layers.pop(problem.unit.producer.node)
+    return Solution(weight, bias, tuple(readers), layers)
+
+
+def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
+    """Producer and partners without the neurons that go; queries make up for scores divided by a smaller root."""
+    unit, found = problem.unit, {}
+    rows = {unit.producer.node: problem.rows, **{p.node: partner_rows(problem, p) for p in problem.partners}}
+    for node, own in rows.items():
+        weight, bias = problem.walk.slim.affine(node)
+        factor = torch.ones(len(weight))
+        if unit.compared and unit.compared.heads and unit.compared.rescales and node == unit.compared.layers[0]:
+            factor[unit.compared.heads[0].flatten()] = (len(problem.kept) / unit.width) ** 0.5
+        found[node] = weight[own] * factor[own].view(-1, *[1] * (weight.ndim - 1)), bias[own] * factor[own]
+    return found
 
 
 def sampled_moments(

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ldrf.calibration import Survey, Values, input_values, run_lean
+from ldrf.cutting import stays
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights
 from ldrf.network import Network
@@ -19,6 +20,7 @@ from ldrf.problem import reader_columns
 from ldrf.processes import sum_all, sum_over
 from ldrf.removal import Removal
 from ldrf.rows import Moments, damped_factor
+from ldrf.scores import turned_layers, weight_sums
 from ldrf.tracing import Trace
 from ldrf.units import Consumer, Unit
 
@@ -31,7 +33,8 @@ def neuron_columns(consumer: Consumer, width: int) -> Tensor:
         if neuron >= 0:
             owned[neuron] += range(place * size, (place + 1) * size)
     most = max(map(len, owned))
-    return torch.tensor([columns + [-1] * (most - len(columns)) for columns in owned])
+    filled = [columns + [-1] * (most - len(columns)) for columns in owned]
+    return torch.tensor(filled, dtype=torch.long).view(width, most)
 
 
 def repaired(
@@ -93,12 +96,19 @@ def _cut_alone(
 ) -> Weights:
     """The dense weights with one unit cut to its trial width and its consumers repaired."""
     kept = removals[unit.name].kept(trial[unit.name])
-    return network.dense.with_layers(
-        {
-            c.layer.node: repaired(c, m, network.dense, kept, damping)
-            for c, m in zip(unit.consumers, surveys[unit.name].moments, strict=True)
-        }
-    )
+    layers = {
+        c.layer.node: repaired(c, m, network.dense, kept, damping)
+        for c, m in zip(unit.consumers, surveys[unit.name].moments, strict=True)
+        if (c.channels >= 0).any()
+    }
+    if unit.compared:
+        sums = weight_sums(network.dense, unit.compared)
+        layers |= turned_layers(network.dense, unit.compared, sums, kept, shrinks=False)
+    elif unit.scores:
+        weight, bias = network.dense.affine(unit.producer.node)
+        stay = torch.as_tensor(stays(unit.rows, kept))
+        layers[unit.producer.node] = torch.where(stay.view(-1, *[1] * (weight.ndim - 1)), weight, 0), bias * stay
+    return network.dense.with_layers(layers)
 
 
 def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
@@ -109,10 +119,12 @@ def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
 def _changes(
     network: Network, cut: dict[str, Weights], chunk: Inputs, before: dict[str, Tensor]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Squared change of every output for each unit; each trial runs only from its consumer on."""
+    """Squared change of every output for each unit; each trial runs only from its first change on."""
     trace, end = network.trace, len(network.trace.nodes)
     values, at = input_values(trace, chunk), 0
-    first = {u.name: min(trace.index(c.layer.node) for c in u.consumers) for u in network.units}
+    first = {
+        u.name: u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers) for u in network.units
+    }
     for name in sorted(first, key=first.__getitem__):
         run_lean(trace, network.dense, at, first[name], values)
         at = first[name]

@@ -6,12 +6,16 @@ in a copy of the model; units with which it fails, or differs from the same cut 
 
 import copy
 import re
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ldrf.calibration import input_values
@@ -21,6 +25,7 @@ from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights, run
+from ldrf.scores import with_heads
 from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
 from ldrf.tracing import Trace
@@ -38,22 +43,32 @@ def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, 
     """Units of a traced network that its own code lets us cut.
 
     Where a view splits channels over several dimensions, as attention does, the graph does not say which of them the
-    model's code counts from the width: the last is tried, and where that fails the one before it, and the first.
+    model's code counts from the width: the last is tried, and where that fails the one before it, and the first; at
+    last, whether queries, keys and values of one layer can lose width together.
     """
     outer: dict[str, int] = {}
     flow = follow_channels(trace)
     units, skipped = _tried(flow, dense, model, chunk, protected)
-    for place, parts in ((-2, 2), (0, 3)):
+    for place, parts, packed in ((-2, 2, False), (0, 3, False), (-1, 2, True)):
         blocked = _blocked(flow, units, parts)
         if blocked:
             trial = {**outer, **dict.fromkeys(blocked, place)}
-            other = follow_channels(trace, trial)
+            other = follow_channels(trace, trial, packed)
             more = _tried(other, dense, model, chunk, protected)
             if len(more[0]) > len(units):
                 outer, flow, (units, skipped) = trial, other, more
             else:
-                follow_channels(trace, outer)  # the graph remembers the last walk
-    return units, skipped
+                follow_channels(trace, outer, flow.packed)  # the graph remembers the last walk
+    return _with_heads(trace, dense, chunk, units), skipped
+
+
+@torch.no_grad()
+def _with_heads(trace: Trace, dense: Weights, chunk: Inputs, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """The same units, those of queries and keys with what makes up each head."""
+    if not any(unit.scores for unit in units):
+        return units
+    values = run(trace, dense, trace.nodes, input_values(trace, chunk.map(lambda t: t[:2])))
+    return tuple(replace(u, scores=tuple(with_heads(trace, values, s) for s in u.scores)) for u in units)
 
 
 def _tried(flow: Flow, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
@@ -78,8 +93,11 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
 
     def works(tried: tuple[Unit, ...]) -> bool:
         kept = {u.name: torch.arange(u.width - 1) for u in tried}
-        found = outputs_of(model, few, tried, kept)
-        return found is not None and same(found, graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs))
+        with _attention_shapes() as own:
+            found = outputs_of(model, few, tried, kept)
+        with _attention_shapes() as wanted:
+            values = graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs)
+        return found is not None and same(found, values) and sorted(own) == sorted(wanted)
 
     if not works(()):
         raise LdrfError(
@@ -88,7 +106,7 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
         )
     good = largest(units, works)
     names = {u.name for u in good}
-    counted = tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes)
+    counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
     good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
     names = {u.name for u in good}
     bad = [u for u in units if u.name not in names]
@@ -105,6 +123,12 @@ def _counted(model: nn.Module, unit: Unit) -> Unit:
         if type(value) is int and value == size
     }
     return replace(unit, attributes=tuple(sorted(found, key=lambda a: (a.module, a.name))))
+
+
+def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """Those whose numbers belong to no other unit: one number cannot follow the widths of two."""
+    owners = Counter(attribute for unit in units for attribute in unit.attributes)
+    return tuple(unit for unit in units if all(owners[a] == 1 for a in unit.attributes))
 
 
 def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
@@ -131,6 +155,21 @@ def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     for unit in good:
         chosen = (*chosen, unit) if works((*chosen, unit)) else chosen
     return chosen
+
+
+@contextmanager
+def _attention_shapes() -> Iterator[list[list[int]]]:
+    """Sizes of what attention works on within: heads that are counted wrongly show there, if not in the outputs."""
+    found: list[list[int]] = []
+
+    class Noted(TorchDispatchMode):
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if "softmax" in func.__name__ or "scaled_dot_product" in func.__name__:
+                found.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
+            return func(*args, **(kwargs or {}))
+
+    with Noted():
+        yield found
 
 
 @torch.no_grad()

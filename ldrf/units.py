@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
+from ldrf.scores import Scores, readers_behind
 from ldrf.tables import printable
 from ldrf.tracing import Layer, Trace, operation
 
@@ -62,6 +63,12 @@ class Unit:
     work: float = 0.0  # MACs per example outside layers, as in attention, that go with its width
     stated: tuple[tuple[str, int], ...] = ()  # (module, size) of calls that write its width out
     attributes: tuple[Attribute, ...] = ()  # numbers of such modules that are to follow its width
+    scores: tuple[Scores, ...] = ()  # where its neurons are queries and keys that are compared
+
+    @property
+    def compared(self) -> Scores | None:
+        """Where its neurons are queries and keys, if that is in one place and what makes up each head is known."""
+        return self.scores[0] if len(self.scores) == 1 and self.scores[0].heads is not None else None
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -127,6 +134,13 @@ def units_of(flow: Flow) -> Found:
     for reader, ids in flow.consumed:
         for family in where.families(ids):
             reading[family].append((reader, where.local(ids, family)))
+    scores: dict[int, list[Scores]] = defaultdict(list)
+    for found, ids in flow.compared:
+        for family in where.families(ids):
+            scores[family].append(found)
+            read = {layer.node for layer, _ in reading[family]}
+            behind = (layer for layer in readers_behind(trace, found.node) if layer.node not in read)
+            reading[family] += [(layer, np.full(layer.inputs, FIXED)) for layer in behind]
     carrying: dict[int, list[Slice]] = defaultdict(list)
     for piece in flow.slices:
         for family in where.families(piece.ids):
@@ -154,7 +168,8 @@ def units_of(flow: Flow) -> Found:
             rows = [where.local(flow.produced[la.node], place) for la in family.layers]
             coupled = len(family.layers) > 1 and place in summed
             unit = _unit(trace, family, rows, readers, slices)
-            units.append(replace(unit, coupled=coupled, stated=tuple(stated[place]), work=work[place]))
+            unit = replace(unit, coupled=coupled, stated=tuple(stated[place]), scores=tuple(scores[place]))
+            units.append(replace(unit, work=work[place]))
     units.sort(key=lambda u: u.start)
     inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
     return Found(tuple(inner), tuple(coupled), tuple(skipped))

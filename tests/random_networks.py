@@ -166,26 +166,33 @@ class Block(nn.Module):
 class Tokens(nn.Module):
     """A transformer block: attention, then a plain or gated MLP.
 
-    Heads are counted from the width, or there are two whose values have a width of their own.
+    Heads are counted from the width, or there are two whose values have a width of their own, or whose queries and
+    keys have one too, or which share it.
     """
 
-    def __init__(self, width: int, gated: bool, values: bool) -> None:
+    def __init__(self, width: int, gated: bool, heads: str) -> None:
         super().__init__()
-        self.values = values
+        self.heads = heads
         self.norm1, self.norm2, self.each = nn.LayerNorm(width), nn.LayerNorm(width), width // 2
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
+        self.qkv = nn.Linear(width, 3 * width) if heads == "packed" else None
         self.up, self.down = nn.Linear(width, 10), nn.Linear(10, width)
         self.gate = nn.Linear(width, 10) if gated else None
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.norm1(x)
-        apart = lambda z: z.view(z.size(0), z.size(1), -1, self.each).transpose(1, 2)  # noqa: E731
-        q, k, v = apart(self.q(y)), apart(self.k(y)), self.v(y)
-        v = v.unflatten(-1, (2, -1)).transpose(1, 2) if self.values else apart(v)
-        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
-        x = x + self.o(seen)
+        x = x + self.o(self.seen(self.norm1(x)).transpose(1, 2).flatten(2))
         y = self.norm2(x)
         return x + self.down(F.gelu(self.up(y)) if self.gate is None else F.silu(self.gate(y)) * self.up(y))
+
+    def seen(self, y: Tensor) -> Tensor:
+        counted = lambda z: z.view(z.size(0), z.size(1), -1, self.each).transpose(1, 2)  # noqa: E731
+        two = lambda z: z.unflatten(-1, (2, -1)).transpose(1, 2)  # noqa: E731
+        if self.qkv is not None:
+            return F.scaled_dot_product_attention(*(two(z) for z in self.qkv(y).chunk(3, -1)))
+        q, k, v = self.q(y), self.k(y), self.v(y)
+        if self.heads == "own":
+            return (two(q) @ two(k).transpose(-1, -2) * 0.5).softmax(-1) @ two(v)
+        return F.scaled_dot_product_attention(counted(q), counted(k), (two if self.heads == "values" else counted)(v))
 
 
 class Built(nn.Module):
@@ -200,7 +207,8 @@ class Built(nn.Module):
             self.blocks.append(Block(width, piece))
             width = self.blocks[-1].outputs  # pyright: ignore[reportAssignmentType]
         self.shrink = nn.AdaptiveAvgPool2d(2)
-        self.tokens = Tokens(width, plan.seed % 2 == 0, plan.seed % 3 == 0) if plan.tail == "tokens" else None
+        heads = ("counted", "values", "own", "packed")[plan.seed // 2 % 4]
+        self.tokens = Tokens(width, plan.seed % 2 == 0, heads) if plan.tail == "tokens" else None
         self.fc = nn.Linear(width * 4 if plan.tail == "flatten" else width, 5)
         self.picture = nn.Conv2d(width, 2, 1)
 
