@@ -147,9 +147,11 @@ def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
     channels = torch.as_tensor(unit.consumers[index].channels)
     seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
     own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
-    per_neuron, owner = rows.view(len(rows), len(channels), -1)[:, own], channels[own]
+    per_neuron, owner = rows.view(len(rows), len(channels), -1), channels[own]
+    per_neuron = per_neuron if len(own) == len(channels) else per_neuron[:, own]
     seen = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
-    noted = [(per_neuron <= 0).sum((0, 2)), per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
+    zeros = (per_neuron <= 0).float().sum(0).double().sum(1)  # float32 counts rows as exactly as whole numbers, faster
+    noted = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
     sums.index_add_(1, owner, torch.stack([part.double() for part in noted]))
 
 

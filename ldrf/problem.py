@@ -120,9 +120,10 @@ def collect(problem: Problem) -> None:
     """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
     walk, unit, trace = problem.walk, problem.unit, problem.trace
     side = side_inputs(problem.path, unit, trace)
+    end = _slim_end(problem, side)
     for chunk in walk.calibration.own():
         dense = walk.segment("dense", chunk, unit.end)
-        slim = walk.segment("slim", chunk, unit.end) if walk.diverged else dense
+        slim = walk.segment("slim", chunk, end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
         for layer in problem.partners:
             walk.store.put(("unit", chunk, "partner", layer.node), slim[source(layer, trace)])
@@ -136,6 +137,13 @@ def collect(problem: Problem) -> None:
                 walk.store.put(("unit", chunk, "side", name), slim[name])
             else:
                 walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
+
+
+def _slim_end(problem: Problem, side: set[str]) -> int:
+    """The last position whose slim value is wanted: in a plain chain the producer's input, before the frontier."""
+    sources = {source(layer, problem.trace) for layer in (problem.unit.producer, *problem.partners)}
+    wanted = side | sources | {c.other for c in problem.unit.consumers if c.other}
+    return max((i for i, node in enumerate(problem.trace.nodes) if node.name in wanted), default=-1)
 
 
 def _stored(problem: Problem, chunk: int, what: str, i: int) -> Tensor:

@@ -155,25 +155,31 @@ def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
     return found
 
 
-@torch.no_grad()
 def sampled_moments(
     problem: Problem, weight: Tensor, bias: Tensor, seed: int, partners: Affine | None = None
 ) -> tuple[list[Moments], list[Moments]]:
     """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
+    fit, judge = (moments_on(problem, held_out, weight, bias, seed, partners) for held_out in (False, True))
+    return fit, judge
+
+
+@torch.no_grad()
+def moments_on(
+    problem: Problem, held_out: bool, weight: Tensor, bias: Tensor, seed: int, partners: Affine | None = None
+) -> list[Moments]:
+    """Sums over sampled rows for each consumer, on the held-out chunks or on the others."""
     unit, calibration = problem.unit, problem.walk.calibration
-    empty = lambda: [  # noqa: E731
-        RowSums(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)
-    ]
-    fit, judge = empty(), empty()
+    sums = [RowSums(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)]
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
     for chunk in calibration.own():
+        if (chunk in calibration.held_out) is not held_out:
+            continue
         values = neurons(problem, chunk, weight, bias, partners)
-        sums = judge if chunk in calibration.held_out else fit
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
             picked = sampled(layer, x, calibration, chunk, len(problem.columns[i]), seed)
             sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked))
-    return [s.moments().over_processes() for s in fit], [s.moments().over_processes() for s in judge]
+    return [s.moments().over_processes() for s in sums]
 
 
 @torch.no_grad()

@@ -39,10 +39,11 @@ def outcome(cell: Cell, top1: float) -> dict[str, Any]:
     }[cell.kind]()
 
 
-def results(recipe: Recipe, share: float = 1.0, top1: float = 85.0) -> Results:
+def results(recipe: Recipe, share: float = 1.0, top1: float = 85.0, quick: bool = False) -> Results:
     """The results of a recipe of which a share of the cells is done."""
     torch.manual_seed(0)
-    cells = recipe.cells(recipe.full)
+    scale = recipe.quick if quick else recipe.full
+    cells = recipe.cells(scale)
     done = cells[: round(share * len(cells))]
     records = {
         cell.name: {
@@ -55,7 +56,7 @@ def results(recipe: Recipe, share: float = 1.0, top1: float = 85.0) -> Results:
         for cell in done
     }
     left = tuple(cell.name for cell in cells[len(done) :])
-    return Results(recipe.name, f"ldrf reproduce {recipe.name}", "net", "images", False, recipe.full, records, left, {})
+    return Results(recipe.name, f"ldrf reproduce {recipe.name}", "net", "images", quick, scale, records, left, {})
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
@@ -102,6 +103,25 @@ def test_the_papers_number_ours_and_the_difference_stand_in_one_row(tmp_path):
     ):
         assert row in page, row
     assert "1,000 iterations of 100 images; the paper: 10,000" in page
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_quick_run_makes_every_table_and_figure(name, tmp_path):
+    whole, quick = (RECIPES[name].sections(results(RECIPES[name], quick=q).outcomes()) for q in (False, True))
+    for mine, full in zip(quick, whole, strict=True):
+        assert [f.name for f in mine.figures] == [f.name for f in full.figures]
+        assert [t.heads for t in mine.tables if t.rows] == [t.heads for t in full.tables if t.rows]
+    told = {cell.name for cell in RECIPES[name].cells(RECIPES[name].quick)}
+    assert told <= {cell.name for cell in RECIPES[name].cells(RECIPES[name].full)}
+
+
+def test_the_page_says_what_a_quick_run_leaves_out(tmp_path):
+    write(results(RECIPES["vgg9-cifar10"], quick=True), tmp_path)
+    page = write_page(tmp_path, tmp_path / "docs")[0].read_text()
+    assert "A quick run with `net`" in page and "Of the speed-ups only the lowest and the highest." in page
+    assert "| 2x, LDRF | – | 5.00 |" in page and "| 3x, LDRF | – | – |" in page and "| 5x, LDRF | 2.60 | 5.00 |" in page
+    write(results(RECIPES["vgg9-cifar10"]), tmp_path)
+    assert "quick run" not in write_page(tmp_path, tmp_path / "docs")[0].read_text()
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path):

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.problem import Problem
-from ldrf.reconstruction import sampled_moments
+from ldrf.reconstruction import moments_on
 from ldrf.rows import Moments
 from ldrf.sensitivity import neuron_columns
 
@@ -32,7 +32,7 @@ def contributions(problem: Problem, seed: int, centred: bool) -> list[Contributi
     leaves out means as well, where the consumer can add a constant and a later fit will find it.
     """
     slim, unit = problem.walk.slim, problem.unit
-    moments, _ = sampled_moments(problem, *slim.affine(unit.producer.node), seed)
+    moments = moments_on(problem, False, *slim.affine(unit.producer.node), seed)
     found = []
     for consumer, sums in zip(unit.consumers, moments, strict=True):
         weight, bias = slim.affine(consumer.layer.node)

@@ -41,7 +41,7 @@ class Reproduce:
     weights: Annotated[str | None, arg(metavar="FILE")] = None
     """Weights of the network, .safetensors or .pth."""
     quick: bool = False
-    """All cells at a small scale on bundled images, in a few minutes, to see that everything works."""
+    """All tables and figures at a small scale on bundled images, in minutes, to see that everything works."""
     out: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Where results/, docs/results.md and docs/figures/ go: the working folder, or runs/quick with --quick."""
     work: Annotated[Path, arg(metavar="FOLDER")] = Path("runs/reproduce")

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from ldrf.reproduce import paper
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.figures import LineChart, Series
-from ldrf.reproduce.recipe import Outcomes, Recipe, Scale, Section, prune_cell
+from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune_cell
 from ldrf.reproduce.rivals import COLOURS, MARK, titled
 from ldrf.reproduce.tables import MISSING, Table, compared, number
 
 RIVALS = ("he2017", "thinet", "li2017", "torch-pruning-l1")
 CONVS_ONLY = ("classifier.3",)  # what it reads and what it gives stay, so that only convs are cut, as in the paper
 FULL = Scale(images=512, test_images=None, steps=120, chunk=16)
-QUICK = Scale(images=128, test_images=500, steps=5)
 
 
 def resnet50_cells(scale: Scale) -> list[Cell]:

@@ -67,11 +67,9 @@ def _conditions(found: Results) -> str:
     scale = found.scale
     tests = {c["outcome"]["test_images"] for c in found.cells.values() if "test_images" in c["outcome"]}
     spent = sum(cell["seconds"] for cell in found.cells.values())
-    lines = (
-        [f"**A quick run with `{found.model}`: it shows that all works, its numbers mean little.**"]
-        if found.quick
-        else []
-    )
+    quick = f"**A quick run with `{found.model}`: it shows that all works, its numbers mean little.**"
+    lines = [quick] if found.quick else []
+    lines += ["Of the speed-ups only the lowest and the highest."] if scale.ends_only else []
     lines += [
         f"`{found.command}`: network `{found.model}`, images of `{found.data}`.",
         f"Calibrated on {scale.images:,} images, {scale.steps} descent steps a unit for LDRF;",

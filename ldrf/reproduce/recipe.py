@@ -27,6 +27,11 @@ class Scale:
     """Images run at a time."""
     timing: float = 6.0
     """Seconds for which a pair of networks is timed."""
+    ends_only: bool = False
+    """Whether of a range of speed-ups only the lowest and the highest are run."""
+
+
+QUICK = Scale(images=64, test_images=200, steps=5, iterations=4, chunk=16, timing=0.5)
 
 
 @dataclass(frozen=True)

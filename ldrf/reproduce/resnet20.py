@@ -2,7 +2,7 @@
 
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.figures import LineChart, Series
-from ldrf.reproduce.recipe import Outcomes, Recipe, Scale, Section, prune_cell
+from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune_cell
 from ldrf.reproduce.rivals import COLOURS, MARK, METHODS, titled
 from ldrf.reproduce.tables import Table, number
 
@@ -74,7 +74,7 @@ RECIPE = Recipe(
     model="resnet20",
     data="cifar10:folder",
     full=Scale(images=2048, test_images=None, steps=800),
-    quick=Scale(images=128, test_images=500, steps=5),
+    quick=QUICK,
     cells=cells,
     sections=sections,
 )
