@@ -85,11 +85,11 @@ class PruneConfig:
 class FinetuneConfig:
     """How to fine-tune; the defaults need no labels."""
 
-    epochs: int = 20
+    epochs: int = 40
     """Passes over the images."""
-    batch: int = 64
+    batch: int = 32
     """Images a step."""
-    rate: float = 1e-3
+    rate: float = 0.01
     """Top learning rate of Adam, as a share of each tensor's own size."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
