@@ -20,7 +20,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.fingerprint import fingerprint
@@ -32,6 +31,7 @@ from ldrf.reconstruction import Reconstruction, Solution
 from ldrf.removal import Removal
 from ldrf.run_settings import compare, described
 from ldrf.strict_json import read_json
+from ldrf.survey import Survey
 from ldrf.targets import Target
 from ldrf.units import Unit
 from ldrf.writing import told, write_whole

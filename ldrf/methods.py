@@ -7,14 +7,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration import Lockstep, Survey
 from ldrf.config import Allocation, PruneConfig
 from ldrf.energy import labels_of
 from ldrf.errors import LdrfError
+from ldrf.lockstep import Lockstep
 from ldrf.network import Network
 from ldrf.reconstruction import Reconstruction, reconstruct
 from ldrf.removal import Removal
 from ldrf.selection import select
+from ldrf.survey import Survey
 from ldrf.units import Unit
 
 # (dense and slim network at the unit's producer, the unit, its width) -> the neurons that stay and their weights

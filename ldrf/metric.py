@@ -7,14 +7,15 @@ normalised embedding of the layer that reads; the default weighs each output by 
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Survey, input_values
 from ldrf.chunks import Calibration
 from ldrf.config import PruneConfig
 from ldrf.decomposition import decompose, decompose_with_data, normalise_embedding, rank_at
+from ldrf.forward import input_values
 from ldrf.interpreter import run
 from ldrf.network import Network
 from ldrf.processes import sum_all
 from ldrf.rows import Moments, output_rows
+from ldrf.survey import Survey
 from ldrf.units import Consumer
 
 EXAMPLES = 256  # images the gradients are taken on

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from ldrf import checkpoint
 from ldrf.baselines import find_method
-from ldrf.calibration import Lockstep, layer_inputs, survey
 from ldrf.config import PruneConfig, byte_count
 from ldrf.cost import count_macs, count_parameters
 from ldrf.cutting import as_it_stands, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent, teller
 from ldrf.journal import Learned, open_journal
+from ldrf.lockstep import Lockstep
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import check_prunable, read_network
@@ -29,6 +29,7 @@ from ldrf.recomposition import output_statistics, recompose
 from ldrf.reconstruction import commit_solution, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.store import ActivationStore
+from ldrf.survey import layer_inputs, survey
 from ldrf.targets import Ignore, Target, exact_widths
 from ldrf.verification import verify
 

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
-from ldrf.calibration import Survey
 from ldrf.config import PruneConfig
 from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
 from ldrf.decomposition import rank_at
@@ -20,6 +19,7 @@ from ldrf.removal import Removal, removal_order
 from ldrf.scores import score_errors
 from ldrf.selection import neuron_sums
 from ldrf.sensitivity import neuron_columns, output_errors
+from ldrf.survey import Survey
 from ldrf.targets import Target, exact_widths
 from ldrf.units import Unit
 

@@ -11,9 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ldrf.calibration import Lockstep, Values, path_between, side_inputs
 from ldrf.cutting import places
+from ldrf.forward import Values
 from ldrf.interpreter import Weights, run
+from ldrf.lockstep import Lockstep, path_between, side_inputs
 from ldrf.metric import measured
 from ldrf.processes import sum_over
 from ldrf.rows import output_rows

@@ -11,11 +11,12 @@ from typing import Literal
 
 import torch
 
-from ldrf.calibration import Lockstep, Values, input_values, run_lean
 from ldrf.chance import same_chance
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfWarning
+from ldrf.forward import Values, input_values, run_lean
 from ldrf.interpreter import Weights
+from ldrf.lockstep import Lockstep
 from ldrf.methods import Method
 from ldrf.network import Network
 from ldrf.processes import sum_over

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration import input_values, run_lean
 from ldrf.chunks import Calibration
 from ldrf.cutting import stated_sizes
 from ldrf.decomposition import Decomposition
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values, run_lean
 from ldrf.interpreter import Weights
 from ldrf.network import Network
 from ldrf.processes import sum_all

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Lockstep, sampled
 from ldrf.config import PruneConfig
 from ldrf.descent import Scaled, descend
 from ldrf.linear_paths import linear_parts, low_rank_solution, score_sums
+from ldrf.lockstep import Lockstep
 from ldrf.masks import mask_unit
 from ldrf.problem import (
     Affine,
@@ -33,6 +33,7 @@ from ldrf.problem import (
 from ldrf.processes import no_loss, sum_number, summed_gradients
 from ldrf.rows import Moments, RowSums, input_rows, least_squares_at, output_rows
 from ldrf.scores import turned_layers
+from ldrf.survey import sampled
 from ldrf.tracing import Layer
 from ldrf.units import Unit
 

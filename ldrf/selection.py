@@ -6,10 +6,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Survey
 from ldrf.config import Selection
 from ldrf.interpreter import Weights
 from ldrf.removal import Removal
+from ldrf.survey import Survey
 from ldrf.units import Unit
 
 

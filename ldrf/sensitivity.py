@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ldrf.calibration import Survey, Values, input_values, run_lean
 from ldrf.cutting import stays
+from ldrf.forward import Values, input_values, run_lean
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights
 from ldrf.network import Network
@@ -21,6 +21,7 @@ from ldrf.processes import sum_all, sum_over
 from ldrf.removal import Removal
 from ldrf.rows import Moments, damped_factor
 from ldrf.scores import turned_layers, weight_sums
+from ldrf.survey import Survey
 from ldrf.tracing import Trace
 from ldrf.units import Consumer, Unit
 

@@ -18,18 +18,19 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from ldrf.calibration import input_values
 from ldrf.chance import same_chance
 from ldrf.channel_flow import Flow, follow_channels
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values
+from ldrf.grouping import units_of
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights, run
 from ldrf.scores import with_heads
 from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
 from ldrf.tracing import Trace
-from ldrf.units import Attribute, Skipped, Unit, units_of
+from ldrf.units import Attribute, Skipped, Unit
 
 TOLERANCE = 1e-3  # relative to the largest output; float32 sums in another order stay far below
 SPELT_OUT = "the model's forward spells out its width"

@@ -1,18 +1,14 @@
 """What is cut together: producing layers, everything their channels pass through, and the layers that read them."""
 
-import math
-from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
-from ldrf.scores import Scores, readers_behind
+from ldrf.channel_flow import Slice, layer_tensors
+from ldrf.scores import Scores
 from ldrf.tables import printable
-from ldrf.tracing import Layer, Trace, operation
-
-COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
+from ldrf.tracing import Layer
 
 
 @dataclass(frozen=True)
@@ -91,160 +87,6 @@ def left_alone(skipped: Sequence[Skipped]) -> list[str]:
     return ["", head, *(printable(f"  {s.name}: {s.reason}") for s in skipped)]
 
 
-@dataclass(frozen=True)
-class Found:
-    """Units of inner widths, units of coupled widths (residual streams), and the layers that belong to none."""
-
-    units: tuple[Unit, ...]
-    coupled: tuple[Unit, ...]
-    skipped: tuple[Skipped, ...]
-
-
-@dataclass(frozen=True)
-class _Family:
-    """Layers whose outputs share neurons: their place in the list of families and the neurons' roots in order."""
-
-    place: int
-    layers: tuple[Layer, ...]
-    roots: np.ndarray
-
-
-@dataclass(frozen=True)
-class _Map:
-    """For every channel id: the family it belongs to and its neuron there."""
-
-    family: np.ndarray
-    neuron: np.ndarray
-
-    def local(self, ids: np.ndarray, family: int) -> np.ndarray:
-        """Neurons of one family behind ``ids``, -1 for all others."""
-        mine = (ids >= 0) & (self.family[ids] == family)
-        return np.where(mine, self.neuron[ids], FIXED)
-
-    def families(self, ids: np.ndarray) -> list[int]:
-        return np.unique(self.family[ids[ids >= 0]]).tolist()
-
-
-def units_of(flow: Flow) -> Found:
-    """Group the layers of a network into units by where their channels go; what is not understood is skipped."""
-    trace = flow.trace
-    families = _families(flow)
-    where = _map(flow, families)
-    reading: dict[int, list[tuple[Layer, np.ndarray]]] = defaultdict(list)
-    for reader, ids in flow.consumed:
-        for family in where.families(ids):
-            reading[family].append((reader, where.local(ids, family)))
-    scores: dict[int, list[Scores]] = defaultdict(list)
-    for found, ids in flow.compared:
-        for family in where.families(ids):
-            scores[family].append(found)
-            read = {layer.node for layer, _ in reading[family]}
-            behind = (layer for layer in readers_behind(trace, found.node) if layer.node not in read)
-            reading[family] += [(layer, np.full(layer.inputs, FIXED)) for layer in behind]
-    carrying: dict[int, list[Slice]] = defaultdict(list)
-    for piece in flow.slices:
-        for family in where.families(piece.ids):
-            carrying[family].append(Slice(piece.tensor, piece.dim, where.local(piece.ids, family)))
-    frozen: dict[int, str] = {}
-    for ids, reason in flow.frozen:
-        for family in where.families(ids):
-            frozen.setdefault(family, reason)
-    stated: dict[int, dict[tuple[str, int], None]] = defaultdict(dict)
-    for module, size, ids in flow.stated:
-        for family in where.families(ids):
-            stated[family][module, size] = None
-    work: dict[int, float] = defaultdict(float)
-    for macs, ids in flow.work:
-        for family in where.families(ids)[:1]:
-            work[family] += macs
-    summed = {family for ids in flow.summed for family in where.families(ids)}
-    units, skipped = [], []
-    for family in families:
-        readers, slices, place = reading[family.place], carrying[family.place], family.place
-        reason = _reason(trace, family, readers, slices, frozen.get(place))
-        if reason:
-            skipped += [Skipped(la.name, _told(family, la, reason)) for la in family.layers]
-        else:
-            rows = [where.local(flow.produced[la.node], place) for la in family.layers]
-            coupled = len(family.layers) > 1 and place in summed
-            unit = _unit(trace, family, rows, readers, slices)
-            unit = replace(unit, coupled=coupled, stated=tuple(stated[place]), scores=tuple(scores[place]))
-            units.append(replace(unit, work=work[place]))
-    units.sort(key=lambda u: u.start)
-    inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
-    return Found(tuple(inner), tuple(coupled), tuple(skipped))
-
-
-def _families(flow: Flow) -> list[_Family]:
-    """Layers in forward order, those that share a neuron in one family."""
-    by_node = {layer.node: layer for layer in flow.trace.layers}
-    owner: dict[int, int] = {}  # root -> first layer that makes it
-    parents = list(range(len(flow.produced)))
-
-    def top(i: int) -> int:
-        while parents[i] != i:
-            parents[i] = parents[parents[i]]
-            i = parents[i]
-        return i
-
-    made = [(by_node[node], flow.roots(ids)) for node, ids in flow.produced.items()]
-    for i, (_, roots) in enumerate(made):
-        for root in roots.tolist():
-            parents[top(i)] = top(owner.setdefault(root, i))
-    members: dict[int, list[int]] = defaultdict(list)
-    for i in range(len(made)):
-        members[top(i)].append(i)
-    families = []
-    for place, group in enumerate(sorted(members.values())):
-        roots = dict.fromkeys(root for i in group for root in made[i][1].tolist())
-        families.append(_Family(place, tuple(made[i][0] for i in group), np.array(list(roots))))
-    return families
-
-
-def _map(flow: Flow, families: list[_Family]) -> _Map:
-    count = len(flow.parents)
-    family, neuron = np.full(count, FIXED), np.full(count, FIXED)
-    for group in families:
-        family[group.roots], neuron[group.roots] = group.place, np.arange(len(group.roots))
-    roots = flow.roots(np.arange(count))
-    return _Map(family[roots], neuron[roots])
-
-
-def _reason(
-    trace: Trace, family: _Family, readers: list[tuple[Layer, np.ndarray]], slices: list[Slice], stopped: str | None
-) -> str | None:
-    """Why these layers' outputs must keep their number, or None."""
-    for layer in family.layers:
-        shared = _shared(trace, layer_tensors(layer))
-        if shared:
-            return f"its tensor '{shared}' is used by more than one call"
-    if stopped:
-        return stopped
-    for reader, _ in readers:
-        if _shared(trace, layer_tensors(reader)):
-            return f"'{reader.name}', which reads its outputs, is called more than once or shares its weights"
-    shared = _shared(trace, [piece.tensor for piece in slices])
-    if shared:
-        return f"its outputs meet the tensor '{shared}', which is used by more than one call"
-    wide = next((r for r, _ in readers if r.inputs * math.prod(r.kernel) > COLUMNS), None)
-    if wide:
-        return (
-            f"'{wide.name}', which reads its outputs, has {wide.inputs * math.prod(wide.kernel):,} weights per output: "
-            f"least squares is done on up to {COLUMNS:,}"
-        )
-    if max(layer.outputs for layer in family.layers) < 2:
-        return "it has a single output"
-    if len(family.roots) < 2:
-        return "all of its outputs are tied to each other"
-    return None if readers else "no layer reads its outputs"
-
-
-def _told(family: _Family, layer: Layer, reason: str) -> str:
-    """A family's reason as told of one of its layers."""
-    others = [la.name for la in family.layers if la.name != layer.name]
-    return f"{tied(others[0])}, and that cannot be cut: {reason}" if others else reason
-
-
 def tied(other: str) -> str:
     return f"its outputs are added to or multiplied with those of '{other}', so their widths are tied"
 
@@ -255,62 +97,6 @@ def left_coupled(unit: Unit) -> list[Skipped]:
     return [Skipped(n, f"{tied(next(o for o in names if o != n))} (coupled=True cuts them together)") for n in names]
 
 
-def _shared(trace: Trace, tensors: list[str]) -> str | None:
-    """The first of these tensors that more than one call uses."""
-    return next((name for name in tensors if trace.called.get(name, 1) > 1), None)
-
-
-def _unit(
-    trace: Trace,
-    family: _Family,
-    rows: list[np.ndarray],
-    readers: list[tuple[Layer, np.ndarray]],
-    slices: list[Slice],
-) -> Unit:
-    producer, *partners = family.layers
-    consumers, end = [], trace.index(producer.result)
-    for reader, channels in readers:
-        other, summed = _residual(trace, reader)
-        activation = activation_behind(trace, summed or reader.result)
-        consumers.append(Consumer(reader, channels, other, summed, activation))
-        end = max(end, trace.index(summed or reader.result))
-    for partner, own in zip(partners, rows[1:], strict=True):
-        slices = [*slices, *row_slices(partner, own)]
-    return Unit(
-        name=producer.name,
-        width=len(family.roots),
-        producer=producer,
-        consumers=tuple(consumers),
-        slices=tuple(slices),
-        start=trace.index(producer.node),
-        end=end,
-        rows=rows[0],
-        partners=tuple(partners),
-    )
-
-
 def row_slices(layer: Layer, rows: np.ndarray) -> list[Slice]:
     """A layer's tensors along its outputs."""
     return [Slice(name, layer.row_dim if name == layer.weight else 0, rows) for name in layer_tensors(layer)]
-
-
-def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
-    """The other operand and the node of the sum that alone reads ``layer``'s output, if it closes a branch."""
-    result = trace.node(layer.result)
-    users = list(result.users)
-    if len(users) != 1 or str(users[0].target) != "aten.add.Tensor" or len(users[0].args) != 2:
-        return None, None
-    others = [a for a in users[0].args if a is not result]
-    if len(others) != 1 or not hasattr(others[0], "meta") or others[0].op == "placeholder":  # pyright: ignore
-        return None, None
-    if others[0].meta["val"].shape != result.meta["val"].shape:  # pyright: ignore
-        return None, None
-    return others[0].name, users[0].name  # pyright: ignore
-
-
-def activation_behind(trace: Trace, name: str) -> str | None:
-    """The activation that alone reads the value ``name``, if there is one."""
-    users = list(trace.node(name).users)
-    if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:
-        return users[0].name
-    return None

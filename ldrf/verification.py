@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.calibration import input_values, run_lean
 from ldrf.chance import same_chance
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values, run_lean
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights
 from ldrf.network import Network

@@ -32,12 +32,13 @@ from ldrf.baselines import METHODS, MethodName, find_method
 from ldrf.baselines.li2017 import filter_norms
 from ldrf.baselines.liu2017 import norm_scales
 from ldrf.baselines.molchanov2017 import score, taylor_terms
-from ldrf.calibration import Lockstep, survey
+from ldrf.lockstep import Lockstep
 from ldrf.methods import Findings, take_labels
 from ldrf.metric import unit_metrics
 from ldrf.network import read_network
 from ldrf.progress import progress
 from ldrf.store import ActivationStore
+from ldrf.survey import survey
 
 RIVALS = [name for name in METHODS if name != "ldrf"]
 UNLABELLED = [name for name in RIVALS if not METHODS[name].labelled]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.calibration import input_values
 from ldrf.cutting import as_it_stands, cut_weights, stated_sizes, surviving
+from ldrf.forward import input_values
 from ldrf.inputs import read_inputs
 from ldrf.interpreter import run
 from ldrf.network import read_network

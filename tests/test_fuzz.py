@@ -21,9 +21,9 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.calibration import input_values
 from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
 from ldrf.cutting import cut_weights, stays
+from ldrf.forward import input_values
 from ldrf.interpreter import run
 from ldrf.network import Network, read_network
 from ldrf.recomposition import output_statistics, recompose

@@ -6,10 +6,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration import Lockstep, path_between
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.interpreter import read_tensor
+from ldrf.lockstep import Lockstep, path_between
 from ldrf.masks import Capped, Mask, Readers, learn_mask, mask_unit
 from ldrf.network import read_network
 from ldrf.problem import Problem, collect, cut_carriers

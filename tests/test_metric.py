@@ -10,11 +10,11 @@ from networks import Chain, Dense, Inverted, Residual, UNet, images, make
 
 import ldrf
 from ldrf import metric
-from ldrf.calibration import survey
 from ldrf.interpreter import run
 from ldrf.metric import embedding_metric, gradient_metrics, measured, unit_metrics
 from ldrf.progress import progress
 from ldrf.rows import input_rows
+from ldrf.survey import survey
 
 CONFIG = ldrf.PruneConfig(steps=10)
 

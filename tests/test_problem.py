@@ -7,9 +7,9 @@ import torch
 from networks import Chain, Gated, Inverted, Residual, images, make
 from torch import Tensor, nn
 
-from ldrf.calibration import Lockstep, path_between, side_inputs
 from ldrf.config import PruneConfig
 from ldrf.interpreter import Weights
+from ldrf.lockstep import Lockstep, path_between, side_inputs
 from ldrf.network import Network, read_network
 from ldrf.problem import open_problem, source
 from ldrf.store import ActivationStore

@@ -15,8 +15,8 @@ from networks import Chain, images, make, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.calibration import Lockstep
 from ldrf.cutting import cut_weights
+from ldrf.lockstep import Lockstep
 from ldrf.methods import LDRF
 from ldrf.network import Network, read_network
 from ldrf.promise import choose, held_out_errors

@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.calibration import input_values
 from ldrf.cutting import stays
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values
 from ldrf.inputs import read_inputs
 from ldrf.interpreter import folded, run
 from ldrf.recomposition import OutputStatistics, _restored, output_statistics

@@ -5,10 +5,10 @@ import torch
 import torch.nn.functional as F
 from networks import Chain
 
-from ldrf.calibration import survey
 from ldrf.config import PruneConfig
 from ldrf.planning import removal_curve
 from ldrf.selection import neuron_scores, select
+from ldrf.survey import survey
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.calibration import input_values
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values
 from ldrf.inputs import Inputs, read_inputs
 from ldrf.interpreter import fold, folded, read_tensor, run
 from ldrf.program import working_copy

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from ldrf.calibration import Lockstep
 from ldrf.config import PruneConfig, Selection
+from ldrf.lockstep import Lockstep
 from ldrf.methods import Findings, Method, Step
 from ldrf.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction import Reconstruction, Solution, cut_solution, held_out_error

@@ -6,9 +6,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.baselines.cutting import cutting_method
-from ldrf.calibration import input_values
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
+from ldrf.forward import input_values
+from ldrf.grouping import activation_behind
 from ldrf.inputs import Inputs
 from ldrf.interpreter import run
 from ldrf.methods import Findings
@@ -17,7 +18,7 @@ from ldrf.processes import sum_all
 from ldrf.progress import progress
 from ldrf.selection import neuron_sums
 from ldrf.tracing import Trace
-from ldrf.units import Unit, activation_behind
+from ldrf.units import Unit
 
 NAME = "molchanov2017"
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ldrf.baselines.contributions import Contributions, contributions, total
 from ldrf.baselines.cutting import judged
-from ldrf.calibration import Lockstep
 from ldrf.config import PruneConfig
+from ldrf.lockstep import Lockstep
 from ldrf.methods import Findings, Method, Step
 from ldrf.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction import Reconstruction, Solution, cut_solution
