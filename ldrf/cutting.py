@@ -38,6 +38,36 @@ def pieces(unit: Unit) -> Iterator[Slice]:
         yield Slice(consumer.layer.weight, 1 - consumer.layer.row_dim, consumer.channels)
 
 
+def covering(unit: Unit, kept: Tensor) -> Tensor:
+    """As many neurons as ``kept``, and where they can be the same, such that no tensor is left without any.
+
+    A unit whose neurons come from several layers side by side could else lose all of one layer's.
+    """
+    parts = _parts(unit)
+    chosen = dict.fromkeys(kept.tolist())
+    for part in parts:
+        if chosen.keys().isdisjoint(part):
+            chosen[min(part)] = None
+    for neuron in sorted(chosen, reverse=True):
+        if len(chosen) <= len(kept):
+            break
+        rest = chosen.keys() - {neuron}
+        if not any(rest.isdisjoint(part) for part in parts):
+            del chosen[neuron]
+    return torch.tensor(sorted(chosen))
+
+
+def least_width(unit: Unit) -> int:
+    """The smallest width at which no tensor of a unit is left empty."""
+    return len(covering(unit, torch.arange(0)))
+
+
+def _parts(unit: Unit) -> list[frozenset[int]]:
+    """The neurons of each tensor that has some of them and nothing else, the smallest first."""
+    found = {frozenset(piece.ids.tolist()) for piece in pieces(unit) if len(piece.ids) and (piece.ids >= 0).all()}
+    return sorted(found, key=lambda part: (len(part), min(part)))
+
+
 def surviving(units: Iterable[Unit], kept: Kept) -> Left:
     """What is left of every tensor that one of the units in ``kept`` shrinks."""
     left: Left = {}

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from ldrf.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
 from ldrf.config import PruneConfig
 from ldrf.cost import CostModel, count_macs, count_parameters, mac_model, parameter_model
+from ldrf.cutting import least_width
 from ldrf.decomposition import rank_at
 from ldrf.interpreter import Weights
 from ldrf.network import Network, with_coupled
@@ -40,7 +41,7 @@ def _needs_coupled(network: Network, target: Target, spectra: dict[str, Tensor],
     if asked is not None:
         return any(unit.name in asked for unit in network.coupled)
     cost, ranks = _cost(network, target), unit_ranks(network.units, spectra, config.energy)
-    return reachable(cost, _floors(cost, ranks, config)) < (target.speedup or target.params or 1.0)
+    return reachable(cost, _floors(network.units, ranks, config)) < (target.speedup or target.params or 1.0)
 
 
 def _cost(network: Network, target: Target) -> CostModel:
@@ -49,8 +50,9 @@ def _cost(network: Network, target: Target) -> CostModel:
     return parameter_model(network.trace, network.units, count_parameters(network.model))
 
 
-def _floors(cost: CostModel, ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
-    return {name: 1 if config.allocation == "uniform" else min(ranks[name], full) for name, full in cost.full.items()}
+def _floors(units: tuple[Unit, ...], ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
+    low = {u.name: 1 if config.allocation == "uniform" else min(ranks[u.name], u.width) for u in units}
+    return {u.name: max(low[u.name], least_width(u)) for u in units}
 
 
 # Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
@@ -132,7 +134,7 @@ def plan_widths(
         return Plan(exact_widths(target, network.units, network.skipped), errors, "readers")
     ratio, what = (target.speedup, "speedup") if target.speedup is not None else (target.params or 1.0, "params ratio")
     cost = _cost(network, target)
-    floors = _floors(cost, ranks, config)
+    floors = _floors(network.units, ranks, config)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, ratio, floors), errors, "readers")

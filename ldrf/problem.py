@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ldrf.cutting import places
+from ldrf.cutting import covering, places
 from ldrf.forward import Values
 from ldrf.interpreter import Weights, run
 from ldrf.lockstep import Lockstep, path_between, side_inputs
@@ -93,7 +93,8 @@ def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> I
 
 
 def narrowed(problem: Problem, kept: Tensor) -> Problem:
-    """The same problem with only the ``kept`` neurons."""
+    """The same problem with only the ``kept`` neurons, or as many of which every layer has some."""
+    kept = covering(problem.unit, kept)
     carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
     consumers = tuple(_cut_outputs(problem.unit, c, kept) for c in problem.unit.consumers)
     metrics = tuple(_left(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from ldrf.cutting import least_width
 from ldrf.errors import LdrfError
 from ldrf.units import Skipped, Unit
 
@@ -47,26 +48,27 @@ class Target:
 
 def exact_widths(target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> dict[str, int]:
     """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole."""
-    found = {u.name: u.width for u in units}
+    found, least = {u.name: u.width for u in units}, {u.name: least_width(u) for u in units}
     asked: Mapping[str, Any] = target.widths if target.widths is not None else target.keep or {}
     what = "widths" if target.widths is not None else "keep"
     for name, value in asked.items():
         if name not in found:
             raise LdrfError(_unknown(what, name, units, skipped))
-        found[name] = _width(name, value, found[name]) if what == "widths" else _share(name, value, found[name])
+        find = _width if what == "widths" else _share
+        found[name] = find(name, value, least[name], found[name])
     return found
 
 
-def _width(name: str, value: Any, full: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= full:
-        raise LdrfError(f"The width of '{name}' must be a whole number from 1 to {full}. Got {value!r} instead.")
+def _width(name: str, value: Any, least: int, full: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= full:
+        raise LdrfError(f"The width of '{name}' must be a whole number from {least} to {full}. Got {value!r} instead.")
     return int(value)
 
 
-def _share(name: str, value: Any, full: int) -> int:
+def _share(name: str, value: Any, least: int, full: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
         raise LdrfError(f"The share to keep of '{name}' must be above 0 and at most 1. Got {value!r} instead.")
-    return max(1, round(float(value) * full))
+    return max(least, round(float(value) * full))
 
 
 def _unknown(what: str, name: str, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> str:

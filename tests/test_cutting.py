@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.cutting import as_it_stands, cut_weights, stated_sizes, surviving
+from ldrf.cutting import as_it_stands, covering, cut_weights, least_width, stated_sizes, surviving
 from ldrf.forward import input_values
 from ldrf.inputs import read_inputs
 from ldrf.interpreter import run
@@ -143,3 +143,32 @@ def test_a_forward_of_chance_is_cut_with_a_warning():
 
     with pytest.warns(ldrf.LdrfWarning, match="gives other outputs for the same inputs each time"):
         assert ldrf.prune(settled(Noisy()), [images(8)], speedup=1.2, config=FAST).speedup >= 1.2
+
+
+class Joined(nn.Module):
+    """A stream whose neurons come from two layers side by side, and from a third that adds to both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 4, 3, padding=1), nn.Conv2d(3, 5, 3, padding=1)
+        self.back, self.end = nn.Conv2d(9, 9, 1), nn.Conv2d(9, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(torch.cat([self.one(x), self.two(x)], 1))
+        return self.end(torch.relu(y + self.back(y)))
+
+
+def test_no_layer_of_a_stream_loses_all_of_its_outputs():
+    torch.manual_seed(0)
+    model, x = Joined().eval(), images(32)
+    config = ldrf.PruneConfig(coupled=True, steps=3)
+    unit = next(u for u in read_network(model, [x], (), config).units if u.name == "one")
+    assert unit.width == 9 and least_width(unit) == 2
+    assert covering(unit, torch.tensor([4, 6, 8])).tolist() == [0, 4, 6]
+    assert covering(unit, torch.tensor([1, 6])).tolist() == [1, 6]
+    for method in ("ldrf", "li2017", "thinet"):
+        result = ldrf.prune(model, [x], widths={"one": 2}, method=method, config=config)
+        assert result.widths["one"] == 2 and result.model(x).shape == model(x).shape
+        assert len(result.model.one.weight) == len(result.model.two.weight) == 1  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ldrf.LdrfError, match="width of 'one' must be a whole number from 2 to 9"):
+        ldrf.prune(model, [x], widths={"one": 1}, config=config)

@@ -22,7 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 import ldrf
 from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
-from ldrf.cutting import cut_weights, stays
+from ldrf.cutting import covering, cut_weights, least_width, stays
 from ldrf.forward import input_values
 from ldrf.interpreter import run
 from ldrf.network import Network, read_network
@@ -65,7 +65,7 @@ def sees_all_channels(plan: Drawn) -> bool:
 @settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck))
 @given(plan=plans, coupled=st.booleans(), data=st.data())
 def test_random_networks(plan: Drawn, coupled: bool, data: st.DataObject):
-    check(plan, coupled, lambda name, width: data.draw(st.integers(1, width), label=name))
+    check(plan, coupled, lambda name, least, width: data.draw(st.integers(least, width), label=name))
 
 
 def check(plan: Drawn, coupled: bool, choose) -> None:
@@ -78,8 +78,8 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
         with pytest.raises(ldrf.LdrfError, match="no prunable layer"):
             ldrf.prune(model, [x], speedup=1.1, config=config)
         return
-    widths = {u.name: choose(u.name, u.width) for u in net.units}
-    kept = {u.name: torch.arange(u.width)[-widths[u.name] :] for u in net.units}
+    widths = {u.name: choose(u.name, least_width(u), u.width) for u in net.units}
+    kept = {u.name: covering(u, torch.arange(u.width)[-widths[u.name] :]) for u in net.units}
     full_width_is_the_dense_network(net, x)
     slim = copy.deepcopy(model)
     cut_plainly(slim, net.units, kept)
@@ -146,8 +146,11 @@ FLAT = (
     Piece("strided", 4, 1, "group", "gelu", False),
 )
 REGRESSIONS.append((Drawn(FLAT, "tokens", 2, 1343), True))
+# A stream whose neurons come from two layers side by side: one of them lost all of its outputs.
+JOINED = (Piece("dense", 8, 1, "none", "relu", True), Piece("depthwise", 4, 1, "none", "relu", True))
+REGRESSIONS.append((Drawn(JOINED, "tokens", 1, 522), True))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
 def test_networks_that_failed_once(plan: Drawn, coupled: bool):
-    check(plan, coupled, lambda _, width: max(1, width // 2))
+    check(plan, coupled, lambda _, least, width: max(least, width // 2))
