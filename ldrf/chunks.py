@@ -36,6 +36,11 @@ class Calibration:
         """Images in all chunks of all processes."""
         return sum(self.sizes)
 
+    def room(self, budget: int) -> int:
+        """Bytes of ``budget`` that the images leave to activations, a quarter of it at least."""
+        images = sum(t.numel() * t.element_size() for chunk in self.chunks for t in chunk.tensors())
+        return max(budget - images, budget // 4)
+
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
         """Those of ``chunks`` (or of all) of which this process has rows."""
         return [i for i in (range(len(self.chunks)) if chunks is None else chunks) if self.chunks[i].rows]

@@ -69,7 +69,7 @@ class PruneConfig:
     chunk: int = 32
     """Images run at a time, and images a step."""
     memory: int | str = 2 * 2**30
-    """Bytes of activations kept in memory, such as 2GiB; the rest goes to disk, into the run's folder if it has one."""
+    """Bytes of images and activations in memory, such as 2GiB; the rest goes to disk, into the run's folder if any."""
     seed: int = 0
     """Makes a run repeatable bit for bit on one machine."""
 

@@ -67,9 +67,9 @@ class Lockstep:
     @torch.no_grad()
     def advance(self, to: int) -> None:
         """Move both frontiers to graph position ``to``."""
-        give_back()
         live = self._live(to)
         for chunk in self.calibration.own():
+            give_back(chunk)
             for net in ("dense", "slim") if self.diverged else ("dense",):
                 values = run(self.trace, self.weights(net), self.trace.nodes[self.at : to], self._load(net, chunk))
                 for key in self._keys(net, chunk):

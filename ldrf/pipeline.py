@@ -94,7 +94,7 @@ def prune(
     # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
     kept: dict[str, Tensor] = {}
     history: list[UnitReport] = []
-    with ActivationStore(byte_count(config.memory), journal.spill) as store:
+    with ActivationStore(network.calibration.room(byte_count(config.memory)), journal.spill) as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
         for index, unit in enumerate(progress(network.units, "reconstruct")):
             width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
+from ldrf.allocator import give_back
 from ldrf.cutting import covering, places
 from ldrf.forward import Values
 from ldrf.interpreter import Weights, run
@@ -124,6 +125,7 @@ def collect(problem: Problem) -> None:
     side = side_inputs(problem.path, unit, trace)
     end = _slim_end(problem, side)
     for chunk in walk.calibration.own():
+        give_back(chunk)
         dense = walk.segment("dense", chunk, unit.end)
         slim = walk.segment("slim", chunk, end) if walk.diverged else dense
         walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
