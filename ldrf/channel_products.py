@@ -18,9 +18,8 @@ def product(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A matrix product of two values: rows and columns pass, what is summed over goes in pairs, stacks are tied."""
     operands: Any = node.args[:2]
     rank = node.meta["val"].ndim
-    summed = [arriving.get(o.name) for o in operands]
-    back = [o.meta["val"].ndim - g.dim if g else 0 for o, g in zip(operands, summed, strict=True)]
-    if back == [1, 2] and _compare(flow, node, arriving, None):
+    places = [o.meta["val"].ndim - arriving[o.name].dim for o in operands if o.name in arriving]
+    if places == [1, 2] and _compare(flow, node, arriving, None):
         return None
     found: list[Channels] = []
     for operand, summed, other in ((operands[0], 1, operands[1]), (operands[1], 2, operands[0])):

@@ -155,13 +155,13 @@ def count_macs(model: nn.Module, example: Inputs) -> int:
 def _counted(model: nn.Module, inputs: Inputs) -> int:
     model.requires_grad_(False)  # the counter looks for gradients behind parameters that are given to modules
     # Fused attention has no counter on the CPU; its plain form is made of products that have one.
-    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH), _plain_attention():
+    with FlopCounterMode(display=False) as counter, torch.no_grad(), sdpa_kernel(SDPBackend.MATH), plain_attention():
         inputs.call(model)
     return counter.get_total_flops() // 2
 
 
 @contextmanager
-def _plain_attention() -> Iterator[None]:
+def plain_attention() -> Iterator[None]:
     """``nn.MultiheadAttention`` within is made of calls that can be counted, not of one that cannot."""
     before = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)

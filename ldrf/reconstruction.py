@@ -110,11 +110,11 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
 def _by_svd(problem: Problem, cut: Solution) -> Solution | None:
     """What the SVD of products of two weights gives: of queries and keys, of values and what reads them; or None."""
     scores, parts, found = problem.unit.compared, linear_parts(problem), cut
-    if scores is not None:
+    rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+    rows[problem.unit.producer.node] = problem.rows
+    if scores is not None and rows.keys() >= set(scores.layers):
         whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
-        rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
-        rows[problem.unit.producer.node] = problem.rows
-        own = {node: tuple(t[rows[node]] for t in affine) for node, affine in whole.items() if node in rows}
+        own = {node: tuple(t[rows[node]] for t in affine) for node, affine in whole.items()}
         weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
         found = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})
     if parts is not None:

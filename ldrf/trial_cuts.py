@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_leaves
 
 from ldrf.chance import same_chance
 from ldrf.channel_flow import Flow, follow_channels
+from ldrf.cost import plain_attention
 from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
 from ldrf.forward import input_values
@@ -92,15 +93,22 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     few = chunk.map(lambda t: t[:2])
     inputs = input_values(trace, few)
 
-    def works(tried: tuple[Unit, ...]) -> bool:
+    def attempt(tried: tuple[Unit, ...]) -> tuple[bool, bool]:
+        """Whether the outputs are those of the graph, and what attention works on is."""
         kept = {u.name: torch.arange(u.width - 1) for u in tried}
         with _attention_shapes() as own:
             found = outputs_of(model, few, tried, kept)
         with _attention_shapes() as wanted:
             values = graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs)
-        return found is not None and same(found, values) and sorted(own) == sorted(wanted)
+        return found is not None and same(found, values), sorted(own) == sorted(wanted)
 
-    if not works(()):
+    computes, shows = attempt(())
+
+    def works(tried: tuple[Unit, ...]) -> bool:
+        right, alike = attempt(tried)
+        return right and (alike or not shows)
+
+    if not computes:
         raise LdrfError(
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
             "chance or on the values of its inputs, so it cannot be pruned."
@@ -169,7 +177,7 @@ def _attention_shapes() -> Iterator[list[list[int]]]:
                 found.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
             return func(*args, **(kwargs or {}))
 
-    with Noted():
+    with Noted(), plain_attention():
         yield found
 
 
