@@ -85,7 +85,7 @@ class PruneConfig:
 class FinetuneConfig:
     """How to fine-tune; the defaults need no labels."""
 
-    epochs: int = 40
+    epochs: int = 20
     """Passes over the images."""
     batch: int = 32
     """Images a step."""
