@@ -70,7 +70,8 @@ def attention(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 def _compare(flow: Flow, node: fx.Node, arriving: Arriving, value: Channels | None) -> bool:
     """Whether queries and keys can lose width in pairs here; if so they are tied, and end.
 
-    Those that come from one layer with each other or with the values do so only where the walk is asked for it.
+    Those that come from one layer with each other or with the values do so only where the walk is asked for it; the
+    values then lose the same width, as the code may know but one.
     """
     query, key = cast("tuple[fx.Node, fx.Node]", node.args[:2])
     given, other = arriving[query.name], arriving[key.name]
@@ -80,7 +81,10 @@ def _compare(flow: Flow, node: fx.Node, arriving: Arriving, value: Channels | No
     parts = [flow.roots(c.ids) for c in (given, other, value) if c is not None]
     if len(np.unique(np.concatenate(parts))) < sum(map(len, parts)) and not flow.packed:
         return False
-    flow.tie(given.ids, other.ids, f"its outputs are compared{where(node)} with others that keep their number")
+    why = f"its outputs are compared{where(node)} with others that keep their number"
+    flow.tie(given.ids, other.ids, why)
+    if flow.packed and value is not None and len(value.ids) == len(given.ids):
+        flow.tie(given.ids, value.ids, why)
     fused = operation(node) == ATTENTION
     rescales, layers = fused and node.kwargs.get("scale") is None, (made[0][0].node, made[1][0].node)
     flow.compared.append((Scores(node.name, query.name, key.name, not fused, rescales, layers), given.ids))

@@ -187,3 +187,19 @@ def test_one_number_does_not_follow_two_widths():
     torch.manual_seed(0)
     net = network(Numbered().eval())
     assert [(u.name, u.width, u.attributes) for u in net.units] == [("q", HEADS, ())]  # whole heads
+
+
+class Spelt(Numbered):
+    """The same with the count of its heads spelt out, so that only that one number can follow a cut."""
+
+    def heads(self, x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(f(x).unflatten(-1, (HEADS, self.each)).transpose(1, 2) for f in (self.q, self.k, self.v))
+
+
+def test_widths_that_share_a_number_go_together():
+    torch.manual_seed(0)
+    model = Spelt().eval()
+    unit = network(model).units[0]
+    assert unit.width == EACH and [la.name for la in unit.partners] == ["k", "v"] and unit.compared is not None
+    result = ldrf.prune(model, [tokens()], widths={"q": 3}, config=ldrf.PruneConfig(steps=10))
+    assert result.model.each == 3 and result.history[0].error <= result.history[0].cut_error
