@@ -216,6 +216,12 @@ def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
     return run(problem.trace, problem.carriers, problem.path, values)
 
 
+def made_rows(problem: Problem) -> dict[str, Tensor]:
+    """Outputs that stay, of the producer and of the partners whose weights are free, by node."""
+    partners = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+    return {problem.unit.producer.node: problem.rows, **partners}
+
+
 def partner_rows(problem: Problem, partner: Layer) -> Tensor:
     """Outputs of a partner that stay."""
     key = partner.weight, partner.row_dim

@@ -21,10 +21,10 @@ from ldrf.problem import (
     Problem,
     cut_carriers,
     goal_power,
+    made_rows,
     narrowed,
     neurons,
     open_problem,
-    partner_rows,
     read,
     source,
     target,
@@ -110,8 +110,7 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
 def _by_svd(problem: Problem, cut: Solution) -> Solution | None:
     """What the SVD of products of two weights gives: of queries and keys, of values and what reads them; or None."""
     scores, parts, found = problem.unit.compared, linear_parts(problem), cut
-    rows = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
-    rows[problem.unit.producer.node] = problem.rows
+    rows = made_rows(problem)
     if scores is not None and rows.keys() >= set(scores.layers):
         whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
         own = {node: tuple(t[rows[node]] for t in affine) for node, affine in whole.items()}
@@ -146,8 +145,7 @@ def cut_solution(problem: Problem) -> Solution:
 def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
     """Producer and partners without the neurons that go; queries make up for scores divided by a smaller root."""
     unit, found = problem.unit, {}
-    rows = {unit.producer.node: problem.rows, **{p.node: partner_rows(problem, p) for p in problem.partners}}
-    for node, own in rows.items():
+    for node, own in made_rows(problem).items():
         weight, bias = problem.walk.slim.affine(node)
         factor = torch.ones(len(weight))
         if unit.compared and unit.compared.heads and unit.compared.rescales and node == unit.compared.layers[0]:
