@@ -5,6 +5,7 @@ in a copy of the model; units with which it fails, or differs from the same cut 
 """
 
 import copy
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -32,8 +33,10 @@ from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
 from ldrf.tracing import Trace
 from ldrf.units import Attribute, Skipped, Unit
+from ldrf.unused import calls, unused_layers
 
-TOLERANCE = 1e-3  # relative to the largest output; float32 sums in another order stay far below
+ROUNDING = 100  # a cut network may differ from its graph so many times more than the whole one does
+LEAST, MOST = 1e-5, 1e-3  # and always by so much, never by more, relative to the largest output
 SPELT_OUT = "the model's forward spells out its width"
 
 # What a unit is tried with, and the answer: the units that can be cut, and the others with the reason.
@@ -93,22 +96,23 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     few = chunk.map(lambda t: t[:2])
     inputs = input_values(trace, few)
 
-    def attempt(tried: tuple[Unit, ...]) -> tuple[bool, bool]:
-        """Whether the outputs are those of the graph, and what attention works on is."""
-        kept = {u.name: torch.arange(u.width - 1) for u in tried}
+    def attempt(tried: tuple[Unit, ...]) -> tuple[float, bool]:
+        """How far the outputs are from those of the graph, and whether what attention works on is the same."""
+        kept = _without_last(tried)
         with _attention_shapes() as own:
-            found = outputs_of(model, few, tried, kept)
+            found = outputs_of(cut_copy(model, tried, kept), few)
         with _attention_shapes() as wanted:
             values = graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs)
-        return found is not None and same(found, values), sorted(own) == sorted(wanted)
+        return gap(found, values), sorted(own) == sorted(wanted)
 
-    computes, shows = attempt(())
+    rounding, shows = attempt(())
+    tolerance = min(MOST, max(LEAST, ROUNDING * rounding))
 
     def works(tried: tuple[Unit, ...]) -> bool:
-        right, alike = attempt(tried)
-        return right and (alike or not shows)
+        far, alike = attempt(tried)
+        return far <= tolerance and (alike or not shows)
 
-    if not computes:
+    if rounding > MOST:
         raise LdrfError(
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
             "chance or on the values of its inputs, so it cannot be pruned."
@@ -118,9 +122,25 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
     good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
     names = {u.name for u in good}
-    bad = [u for u in units if u.name not in names]
-    skipped = [Skipped(layer.name, SPELT_OUT) for u in bad for layer in (u.producer, *u.partners)]
-    return tuple(sorted(good, key=lambda u: u.start)), tuple(skipped)
+    unused = unused_layers(trace, model, few)
+    bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
+    skipped = [Skipped(layer.name, reason) for u, reason in bad for layer in (u.producer, *u.partners)]
+    return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
+
+
+def _without_last(units: tuple[Unit, ...]) -> Kept:
+    return {unit.name: torch.arange(unit.width - 1) for unit in units}
+
+
+def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, ...]) -> str:
+    """Why the model does not run with this unit cut: a layer that no graph shows reads it, or the code has a number."""
+    copied = cut_copy(model, (unit,), _without_last((unit,)))
+    if copied is None or not unused:
+        return SPELT_OUT
+    with calls(copied, [layer.name for layer in unused]) as seen:
+        outputs_of(copied, chunk)
+    stopped = sorted(seen.begun - seen.ended)
+    return f"'{stopped[0]}' reads it too, and nothing uses what that gives" if stopped else SPELT_OUT
 
 
 def _counted(model: nn.Module, unit: Unit) -> Unit:
@@ -181,15 +201,27 @@ def _attention_shapes() -> Iterator[list[list[int]]]:
         yield found
 
 
-@torch.no_grad()
-def outputs_of(model: nn.Module, chunk: Inputs, units: tuple[Unit, ...], kept: Kept) -> list[Tensor] | None:
-    """Outputs of a copy of the model with the units cut, or None where it does not run."""
+def cut_copy(model: nn.Module, units: tuple[Unit, ...], kept: Kept) -> nn.Module | None:
+    """A copy of the model with the units cut, or None where that fails; the model itself where there are none."""
+    if not units:
+        return model
     try:
         shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        copied = copy.deepcopy(model, shared) if units else model  # a cut replaces tensors, it writes in none
+        copied = copy.deepcopy(model, shared)  # a cut replaces tensors, it writes in none
         cut_plainly(copied, units, kept)
+    except Exception:
+        return None
+    return copied
+
+
+@torch.no_grad()
+def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
+    """Outputs of a model, or None where it does not run."""
+    if model is None:
+        return None
+    try:
         with same_chance():
-            return [t for t in tree_leaves(chunk.call(copied)) if isinstance(t, Tensor)]
+            return [t for t in tree_leaves(chunk.call(model)) if isinstance(t, Tensor)]
     except Exception:
         return None
 
@@ -205,18 +237,19 @@ def graph_outputs(trace: Trace, weights: Weights, inputs: dict[str, object]) -> 
     return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
 
 
-def same(found: list[Tensor], wanted: list[Tensor] | None, tolerance: float = TOLERANCE) -> bool:
-    """Whether two lists of outputs have the same shapes and, up to rounding, the same values."""
-    if wanted is None or len(found) < len(wanted):
-        return False
-    return all(_close(a, b, tolerance) for a, b in zip(found, wanted, strict=False))
+def gap(found: list[Tensor] | None, wanted: list[Tensor] | None) -> float:
+    """The largest difference of two lists of outputs relative to the largest of each, infinite for other shapes."""
+    if found is None or wanted is None or len(found) < len(wanted):
+        return math.inf
+    return max((_gap(a, b) for a, b in zip(found, wanted, strict=False)), default=0.0)
 
 
-def _close(a: Tensor, b: Tensor, tolerance: float) -> bool:
+def _gap(a: Tensor, b: Tensor) -> float:
     if a.shape != b.shape:
-        return False
-    if not a.is_floating_point():
-        return True
-    size = float(b.abs().nan_to_num().max()) if b.numel() else 0.0
-    gap = (a - b).abs()
-    return bool((gap[torch.isfinite(b)] <= tolerance * size + 1e-6).all())
+        return math.inf
+    if not a.is_floating_point() or not b.numel():
+        return 0.0
+    compared = torch.isfinite(b)
+    size = float(b.abs().nan_to_num(posinf=0.0).max())
+    far = (a - b).abs()[compared].nan_to_num(nan=math.inf).max() if compared.any() else torch.zeros(())
+    return max(0.0, float(far) - 1e-6) / max(size, 1e-30)
