@@ -90,7 +90,7 @@ class FinetuneConfig:
     batch: int = 32
     """Images a step."""
     rate: float = 0.01
-    """Top learning rate of Adam, as a share of each tensor's own size."""
+    """Top learning rate, as a share of each tensor's own size."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
     labels: float = 0.0

@@ -32,7 +32,7 @@ from ldrf.training import augment
 from ldrf.tuning_data import Part, in_memory, own_batches, parts, read_sample
 from ldrf.tuning_state import Run, keep, resumed
 
-WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and Adam knows no sizes yet
+WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and no mean is known yet
 
 
 @dataclass(frozen=True)

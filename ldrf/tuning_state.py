@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.muon import Muon
 from ldrf.processes import from_first, is_first
 from ldrf.result import Epoch
 from ldrf.tensor_files import read_torch
@@ -39,7 +40,7 @@ class Run:
         student = copy.deepcopy(start).float().requires_grad_(True)
         student = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         average = copy.deepcopy(student).requires_grad_(False).eval()
-        optimiser = torch.optim.Adam([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
+        optimiser = Muon([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
         return cls(student, average, optimiser, copied(start.state_dict()))
 
     def set_rate(self, rate: float) -> None:
