@@ -14,7 +14,7 @@ Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
-OWN_SETTINGS = ("selection", "solver", "steps", "rate", "lambda_1", "lambda_2")
+OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "rate", "lambda_1", "lambda_2")
 
 BOUNDS = (
     ("steps", 0, 1e9),
@@ -52,6 +52,8 @@ class PruneConfig:
     """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
     steps: int = 400
     """Descent steps per unit."""
+    joint_steps: int | None = None
+    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None as many as ``steps``."""
     rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4
@@ -79,6 +81,8 @@ class PruneConfig:
             _check_choices(self, ("allocation", Allocation))
         object.__setattr__(self, "memory", byte_count(self.memory))
         _check_bounds(self, BOUNDS)
+        if self.joint_steps is not None:
+            _check_bounds(self, (("joint_steps", 0, 1e9),))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Small steps by Adam: tensors that move in units of their own size, a rate that rises and falls, chunks in turn."""
+"""Small steps: tensors that move in units of their own size, a rate that rises and falls, chunks in turn."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -20,19 +20,25 @@ class Scaled:
 
 
 def descend(
-    moving: Sequence[Scaled], loss: Callable[[int], Tensor], chunks: Sequence[int], steps: int, rate: float, seed: int
+    moving: Sequence[Scaled],
+    losses: Callable[[int], Iterable[Tensor]],
+    chunks: Sequence[int],
+    steps: int,
+    rate: float,
+    seed: int,
+    optimiser_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
 ) -> None:
-    """Move the tensors down ``loss(chunk)``, the chunks in random order, each once before any comes again."""
-    optimiser = torch.optim.Adam([tensor.delta for tensor in moving], lr=rate, betas=(0.9, 0.99))
+    """Move the tensors down the sum of ``losses(chunk)``, chunks in random order, each once before any comes again."""
+    optimiser = optimiser_of([tensor.delta for tensor in moving], lr=rate, betas=(0.9, 0.99))
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
     for step in range(steps):
         for group in optimiser.param_groups:
             group["lr"] = rate * _share_of_rate(step / steps)
         order = order or [chunks[i] for i in torch.randperm(len(chunks), generator=generator).tolist()]
-        now = loss(order.pop())
         optimiser.zero_grad(set_to_none=True)
-        now.backward()
+        for loss in losses(order.pop()):
+            loss.backward()
         optimiser.step()
 
 

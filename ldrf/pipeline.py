@@ -31,6 +31,7 @@ from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.store import ActivationStore
 from ldrf.survey import layer_inputs, survey
 from ldrf.targets import Ignore, Target, exact_widths
+from ldrf.together import reconstruct_together
 from ldrf.verification import verify
 
 
@@ -110,6 +111,9 @@ def prune(
         if rule.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
+    if rule.repairs_all and walk.diverged:
+        walk.commit(reconstruct_together(network, walk.slim, walk.changed, config))
+    clock("together")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
     best = choose(network, walk, kept, rule)  # on held-out images never worse than plain cutting

@@ -226,20 +226,20 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
     every = [weight, bias, *weights, *biases, *(tensor for pair in partners.values() for tensor in pair)]
     count = len(weights)
 
-    def loss(chunk: int) -> Tensor:
+    def losses(chunk: int) -> list[Tensor]:
         tensors = summed_gradients(*(tensor() for tensor in every))
         if not calibration.own([chunk]):
-            return no_loss(tensors)
+            return [no_loss(tensors)]
         met = tensors[2 + 2 * count :]
         pairs = dict(zip(partners, zip(met[::2], met[1::2], strict=True), strict=True))
         values = neurons(problem, chunk, tensors[0], tensors[1], pairs)
         solved = zip(unit.consumers, tensors[2 : 2 + count], tensors[2 + count : 2 + 2 * count], strict=True)
         outputs = [read(c, values[source(c.layer, problem.trace)], matrix, b) for c, matrix, b in solved]
-        return unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power
+        return [unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power]
 
     descend(
         [weight, *(w for w, _ in partners.values()), *weights, *free],
-        loss,
+        losses,
         calibration.fitting,
         config.steps,
         config.rate,

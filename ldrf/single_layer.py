@@ -211,13 +211,13 @@ def _descended(rows: _Rows, start: _Candidate, steps: int, rate: float, seed: in
     """Adam on W', b' and Q' together."""
     moving = [Scaled(t) for t in (start.weight, start.bias, start.reader)]
 
-    def loss(chunk: int) -> Tensor:
+    def losses(chunk: int) -> list[Tensor]:
         x, target = rows.fit[chunk]
         weight, bias, reader = (value() for value in moving)
         gap = _relu_layer(x, weight, bias) @ reader[:-1] + reader[-1] - target
-        return gap.square().sum() / target.square().sum().clamp_min(1e-30)
+        return [gap.square().sum() / target.square().sum().clamp_min(1e-30)]
 
-    descend(moving, loss, range(len(rows.fit)), steps, rate, seed)
+    descend(moving, losses, range(len(rows.fit)), steps, rate, seed)
     return _Candidate(*(value().detach() for value in moving))
 
 

@@ -1,0 +1,115 @@
+"""All units moving together get nearer to the dense outputs, and never lose on held-out images."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from networks import Branches, Chain, Gated, Heads, Inverted, Residual, UNet, VitBlock, images, make
+from torch import nn
+
+import ldrf
+from ldrf import together
+from ldrf.cutting import cut_weights
+from ldrf.lockstep import Lockstep
+from ldrf.network import Network, read_network
+from ldrf.promise import held_out_errors
+from ldrf.store import ActivationStore
+from ldrf.together import goal_spreads, reconstruct_together, values_at
+
+CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16)
+
+
+def pruned(model: nn.Module, batches: Any, **changes: Any) -> ldrf.PruneResult:
+    return ldrf.prune(model, batches, speedup=1.5, config=replace(CONFIG, **changes))
+
+
+@pytest.mark.parametrize("kind", [Chain, Inverted, Branches, UNet])
+def test_the_outputs_come_nearer_on_held_out_images(kind: type[nn.Module]):
+    model, x = make(kind), images(96)
+    alone, joint = pruned(model, x), pruned(model, x, joint_steps=200)
+    assert alone.widths == joint.widths
+    assert joint.held_out is not None and alone.held_out is not None
+    assert joint.held_out.reconstructed < alone.held_out.reconstructed
+
+
+@pytest.mark.parametrize("kind", [Residual, VitBlock, Heads, Gated])
+def test_other_networks_lose_nothing(kind: type[nn.Module]):
+    model, x = make(kind), images(96)
+    alone, joint = pruned(model, x), pruned(model, x, joint_steps=60)
+    assert joint.held_out is not None and alone.held_out is not None
+    assert joint.held_out.reconstructed <= alone.held_out.reconstructed
+
+
+def test_by_default_there_are_as_many_steps_as_for_a_unit_and_0_is_the_papers_algorithm():
+    model, x = make(Chain), images(64)
+    found = [pruned(model, x, joint_steps=steps).model.state_dict() for steps in (None, 20, 0)]
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    assert any(not torch.equal(found[0][name], found[2][name]) for name in found[0])
+
+
+def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
+    model, x = make(Residual), images(64)
+    slim = ldrf.prune(model, x, speedup=1.2, ignore=("block1",), config=replace(CONFIG, joint_steps=20)).model
+    before, after = model.state_dict(), slim.state_dict()
+    protected = [name for name in before if name.startswith(("stem", "block1."))]
+    assert protected and all(torch.equal(before[name], after[name]) for name in protected)
+
+
+def solved(kind: type[nn.Module] = Residual) -> tuple[Network, Lockstep]:
+    """A network and its slim weights with every unit cut in half, the neurons that stay as they were."""
+    network = read_network(make(kind), [images(64)], (), CONFIG)
+    walk = Lockstep(network.trace, network.dense, network.calibration, ActivationStore(1 << 30))
+    kept = {unit.name: torch.arange(unit.width // 2) for unit in network.units}
+    walk.commit(cut_weights(network.trace, network.units, network.dense, kept))
+    return network, walk
+
+
+def test_goals_are_the_values_that_are_as_wide_as_before():
+    network, walk = solved()
+    spreads = goal_spreads(network, walk.slim)
+    mine, theirs = (values_at(network.trace, w, network.example, spreads, 0) for w in (walk.slim, network.dense))
+    assert len(spreads) == 3, "two blocks and the outputs"
+    assert all(mine[name].shape == theirs[name].shape for name in spreads)
+    first = network.calibration.fitting[0]
+    whole = values_at(network.trace, network.dense, network.calibration.chunks[first], spreads, 0)
+    for name, spread in spreads.items():
+        wanted = float(whole[name].var(correction=0)) * whole[name][0].numel()
+        assert spread == pytest.approx(wanted, rel=1e-4)
+    assert set(goal_spreads(*((n := solved(Chain))[0], n[1].slim))) == set(n[0].trace.outputs)
+
+
+def test_images_in_pieces_give_the_same_weights():
+    network, walk = solved()
+    config = replace(CONFIG, joint_steps=8)
+    whole = reconstruct_together(network, walk.slim, walk.changed, config)
+    pieces = reconstruct_together(network, walk.slim, walk.changed, replace(config, memory=1))
+    assert whole is not walk.slim
+    for node in walk.changed:
+        assert torch.allclose(whole.layers[node][0], pieces.layers[node][0], rtol=1e-3, atol=1e-4)
+
+
+def test_what_held_out_images_lose_by_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    network, walk = solved()
+    monkeypatch.setattr(together, "RATE", 30.0)
+    assert reconstruct_together(network, walk.slim, walk.changed, replace(CONFIG, joint_steps=5)) is walk.slim
+
+
+def test_a_moved_network_is_nearer_than_the_cut_one():
+    network, walk = solved()
+    moved = reconstruct_together(network, walk.slim, walk.changed, replace(CONFIG, joint_steps=40))
+    cut, joint = held_out_errors(network, (walk.slim, moved))
+    assert joint < 0.9 * cut
+    assert all(moved.layers[node] is network.dense.layers[node] for node in set(moved.layers) - walk.changed)
+
+
+def test_nothing_moves_without_descent():
+    network, walk = solved()
+    for config in (CONFIG, replace(CONFIG, joint_steps=5, solver="closed-form")):
+        assert reconstruct_together(network, walk.slim, walk.changed, config) is walk.slim
+    assert reconstruct_together(network, walk.slim, set(), replace(CONFIG, joint_steps=5)) is walk.slim
+
+
+def test_a_number_of_steps_below_0_is_refused():
+    with pytest.raises(ldrf.LdrfError, match="'joint_steps' must lie from 0"):
+        ldrf.PruneConfig(joint_steps=-1)
