@@ -47,7 +47,7 @@ def _descended(
     weights = {layer.node: Scaled(slim.layers[layer.node][0]) for layer in nodes}
     biases = {la.node: Scaled(b) for la in nodes if la.has_bias and (b := slim.layers[la.node][1]) is not None}
     every = [*weights.values(), *biases.values()]
-    rows = _rows_at_once(network, config)
+    rows, dense = _rows_at_once(network, config), _DenseValues(network, spreads, config)
 
     def with_tensors(tensors: tuple[Tensor, ...]) -> Weights:
         found = dict(zip(weights, tensors, strict=False))
@@ -63,8 +63,7 @@ def _descended(
             if not part.rows:
                 yield no_loss(tensors)
                 continue
-            with torch.no_grad():
-                goals = values_at(network.trace, network.dense, part, spreads, chunk)
+            goals = dense(chunk, piece, part)
             found = values_at(network.trace, with_tensors(tensors), part, spreads, chunk)
             gaps = [(found[name] - goals[name]).square().sum() / spread for name, spread in spreads.items()]
             yield torch.stack(gaps).sum() / calibration.sizes[chunk]
@@ -72,6 +71,27 @@ def _descended(
     descend(every, losses, calibration.fitting, steps, RATE, config.seed, Muon)
     with torch.no_grad():
         return with_tensors(tuple(tensor().detach().contiguous() for tensor in every))
+
+
+class _DenseValues:
+    """Values of the dense network at the goals, kept from pass to pass where those of all images fit the memory."""
+
+    def __init__(self, network: Network, goals: dict[str, float], config: PruneConfig) -> None:
+        self.network, self.goals, self.known = network, goals, {}
+        one = self._run(network.example.map(lambda t: t[:1]), 0)
+        size = sum(value.numel() * value.element_size() for value in one.values())
+        rows = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
+        self.fit = 2 * size * rows <= network.calibration.room(byte_count(config.memory))
+
+    def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
+        found = self.known.get((chunk, piece)) or self._run(inputs, chunk)
+        if self.fit:
+            self.known[chunk, piece] = found
+        return found
+
+    @torch.no_grad()
+    def _run(self, inputs: Inputs, chance: int) -> Values:
+        return values_at(self.network.trace, self.network.dense, inputs, self.goals, chance)
 
 
 def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: dict[str, float], chance: int) -> Values:
