@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 from torch import Tensor
 
+from ldrf.progress import progress
+
 
 class Scaled:
     """A tensor moved in units of its own root mean square, so that one rate suits all."""
@@ -27,12 +29,16 @@ def descend(
     rate: float,
     seed: int,
     optimiser_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
+    told: str | None = None,
 ) -> None:
-    """Move the tensors down the sum of ``losses(chunk)``, chunks in random order, each once before any comes again."""
+    """Move the tensors down the sum of ``losses(chunk)``, chunks in random order, each once before any comes again.
+
+    ``told`` names it in a progress bar.
+    """
     optimiser = optimiser_of([tensor.delta for tensor in moving], lr=rate, betas=(0.9, 0.99))
     generator = torch.Generator().manual_seed(seed)
     order: list[int] = []
-    for step in range(steps):
+    for step in progress(range(steps), told) if told else range(steps):
         for group in optimiser.param_groups:
             group["lr"] = rate * _share_of_rate(step / steps)
         order = order or [chunks[i] for i in torch.randperm(len(chunks), generator=generator).tolist()]

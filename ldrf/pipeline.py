@@ -111,12 +111,11 @@ def prune(
         if rule.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
-    if rule.repairs_all and walk.diverged:
-        walk.commit(reconstruct_together(network, walk.slim, walk.changed, config))
+    together = reconstruct_together(network, walk.slim, walk.changed, config) if rule.repairs_all else None
     clock("together")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
-    best = choose(network, walk, kept, rule)  # on held-out images never worse than plain cutting
+    best = choose(network, walk, kept, rule, together)  # on held-out images never worse than plain cutting
     statistics = output_statistics(network.trace, best.weights, best.changed, network.calibration)
     slim = recompose(network, best.weights, best.changed, kept, statistics)
     verify(network, best.weights, slim)

@@ -26,10 +26,12 @@ from ldrf.processes import sum_over
 class HeldOut:
     """Squared error of the outputs on held-out images, relative to their power: cut plainly, and reconstructed.
 
-    Both networks have the same neurons; ``returned`` says which of them is handed out.
+    All of these networks have the same neurons; ``returned`` says which is handed out. ``reconstructed`` is the better
+    of what was found unit by unit and, from there, by all units together.
     """
 
     cut: float
+    unit_by_unit: float
     reconstructed: float
     returned: Literal["reconstructed", "cut"]
 
@@ -43,22 +45,26 @@ class Chosen:
     held_out: HeldOut | None
 
 
-def choose(network: Network, walk: Lockstep, kept: Kept, method: Method) -> Chosen:
-    """What was solved, or the plainly cut network where that does better; a rival method keeps what it found."""
-    solved = Chosen(walk.slim, walk.changed, None)
+def choose(network: Network, walk: Lockstep, kept: Kept, method: Method, together: Weights | None = None) -> Chosen:
+    """What was solved unit by unit or ``together``, whichever is nearer, or the plainly cut network where that is.
+
+    A rival method keeps what it found.
+    """
     if not method.repairs_all or not walk.diverged:
-        return solved
-    plain = cut_weights(network.trace, network.units, network.dense, kept)
-    cut, error = held_out_errors(network, (plain, walk.slim))
+        return Chosen(walk.slim, walk.changed, None)
+    plain, moved = cut_weights(network.trace, network.units, network.dense, kept), together or walk.slim
+    cut, alone, error = held_out_errors(network, (plain, walk.slim, moved))
+    if not error < alone:
+        moved, error = walk.slim, alone
     if math.isfinite(error) and not error > cut:
-        return Chosen(walk.slim, walk.changed, HeldOut(cut, error, "reconstructed"))
+        return Chosen(moved, walk.changed, HeldOut(cut, alone, error, "reconstructed"))
     warnings.warn(
         f"On the held-out images plain cutting does better than reconstruction (error {cut:.3g} against {error:.3g}), "
         "so the plainly cut network is returned: more calibration images may help.",
         LdrfWarning,
         stacklevel=3,
     )
-    return Chosen(plain, set(), HeldOut(cut, error, "cut"))
+    return Chosen(plain, set(), HeldOut(cut, alone, error, "cut"))
 
 
 @torch.no_grad()

@@ -100,7 +100,9 @@ class PruneResult:
     def _judgement(self, found: HeldOut) -> str:
         if found.returned == "cut":
             return f"Plain cutting did better on held-out images and is what is returned (error {found.cut:.4f})."
-        return f"Error of the outputs on held-out images: {found.reconstructed:.4f} ({found.cut:.4f} if only cut)"
+        before = f"{found.unit_by_unit:.4f} unit by unit, " if found.unit_by_unit > found.reconstructed else ""
+        error = f"Error of the outputs on held-out images: {found.reconstructed:.4f}"
+        return f"{error} ({before}{found.cut:.4f} if only cut)"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""

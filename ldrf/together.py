@@ -2,7 +2,7 @@
 
 Unit by unit, each is solved for the error that the ones before it left, but none of them for what comes behind. Here
 the layers that were solved move together, towards the dense values of the network's outputs and of every sum or map
-that is as wide as before. Held-out images decide whether that is kept.
+that is as wide as before.
 """
 
 import math
@@ -20,24 +20,19 @@ from ldrf.interpreter import Weights, run
 from ldrf.muon import Muon
 from ldrf.network import Network
 from ldrf.processes import no_loss, sum_over, summed_gradients
-from ldrf.promise import held_out_errors
 from ldrf.tracing import Trace
 
 RATE = 0.01  # top share of its size by which a tensor moves a step
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 
 
-def reconstruct_together(network: Network, slim: Weights, changed: set[str], config: PruneConfig) -> Weights:
-    """The slim weights with the ``changed`` layers moved together, or as they were where held-out images lose by it."""
-    steps = config.steps if config.joint_steps is None else config.joint_steps
+def reconstruct_together(network: Network, slim: Weights, changed: set[str], config: PruneConfig) -> Weights | None:
+    """The slim weights with the ``changed`` layers moved together; None where there is nothing to do."""
+    steps = 2 * config.steps if config.joint_steps is None else config.joint_steps
     if not steps or not changed or config.solver not in ("joint", "l1-mask"):
-        return slim
+        return None
     spreads = goal_spreads(network, slim)
-    if not spreads:
-        return slim
-    moved = _descended(network, slim, changed, spreads, steps, config)
-    before, after = held_out_errors(network, (slim, moved))
-    return moved if after < before else slim
+    return _descended(network, slim, changed, spreads, steps, config) if spreads else None
 
 
 def _descended(
@@ -68,7 +63,7 @@ def _descended(
             gaps = [(found[name] - goals[name]).square().sum() / spread for name, spread in spreads.items()]
             yield torch.stack(gaps).sum() / calibration.sizes[chunk]
 
-    descend(every, losses, calibration.fitting, steps, RATE, config.seed, Muon)
+    descend(every, losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
     with torch.no_grad():
         return with_tensors(tuple(tensor().detach().contiguous() for tensor in every))
 
