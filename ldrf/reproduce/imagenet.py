@@ -9,7 +9,7 @@ from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune
 from ldrf.reproduce.rivals import COLOURS, MARK, titled
 from ldrf.reproduce.tables import MISSING, Table, compared, number
 
-RIVALS = ("he2017", "thinet", "li2017", "torch-pruning-l1")
+RIVALS = ("ldrf-together", "he2017", "thinet", "li2017", "torch-pruning-l1")
 CONVS_ONLY = ("classifier.3",)  # what it reads and what it gives stay, so that only convs are cut, as in the paper
 FULL = Scale(images=512, test_images=None, steps=120, chunk=16)
 

@@ -57,7 +57,7 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     else:
         target = {"widths": before["widths"]} if before else wants["target"]
         named = {} if wants["method"] == "ldrf" else {"method": wants["method"]}
-        config = PruneConfig(seed=seed, **wants["config"])
+        config = PruneConfig(seed=seed, **{"joint_steps": 0, **wants["config"]})
         result = ldrf.prune(subject.model, batches, ignore=wants["ignore"], config=config, **target, **named)
         ldrf.save(result, shelf.place(cell))
         slim, found = result.model.eval(), {"widths": result.widths, "stages": result.seconds}

@@ -100,8 +100,13 @@ def prune_cell(
     ignore: tuple[str, ...] = (),
     **config: Any,
 ) -> Cell:
-    """A cell that prunes to ``target``, or to the widths of ``source``."""
-    steps = {"steps": scale.steps} if method == "ldrf" else {}
+    """A cell that prunes to ``target``, or to the widths of ``source``.
+
+    "ldrf" is the paper's Algorithm 1; "ldrf-together" goes on with all units together, as the library does by itself.
+    """
+    steps = {"steps": scale.steps} if method.startswith("ldrf") else {}
+    if method == "ldrf-together":
+        method, steps = "ldrf", {**steps, "joint_steps": 2 * scale.steps}
     settings = {
         "method": method,
         "target": target or {},

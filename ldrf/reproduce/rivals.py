@@ -21,6 +21,7 @@ class Method:
 
 METHODS = {
     "ldrf": Method("LDRF"),
+    "ldrf-together": Method("LDRF, then all units together"),
     "he2017": Method("He et al. 2017"),
     "thinet": Method("ThiNet (Luo 2017)"),
     "li2017": Method("filter L1 (Li 2017)"),
@@ -34,6 +35,7 @@ METHODS = {
 }
 COLOURS = {
     "ldrf": "#0b6e4f",
+    "ldrf-together": "#3fb68b",
     "he2017": "#c8553d",
     "thinet": "#2f6db5",
     "li2017": "#8a5fbf",
