@@ -106,7 +106,8 @@ class FinetuneConfig:
     norms: Norms = "frozen"
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
-    """Flip images and shift them by up to 4 pixels; --no-augment leaves them as they are."""
+    """Flip images and shift them by up to 4 pixels, and without labels blend half of them with others; --no-augment
+    leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
     patience: int | None = None

@@ -161,6 +161,17 @@ def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: i
     return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
 
 
+def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
+    """Lay up to as much of its neighbour over half of the images [n, c, h, w]; ``start`` and ``whole`` as above.
+
+    A network is sure of the images it was trained on, but not of two of them at once.
+    """
+    own = slice(start, start + len(images))
+    amount, chosen = torch.rand(2, whole or len(images), generator=generator)[:, own]
+    share = torch.where(chosen < 0.5, 0.5 * amount, 0.0).view(-1, 1, 1, 1)
+    return torch.lerp(images, images.roll(1, 0), share.to(images))
+
+
 @torch.no_grad()
 def evaluate(model: nn.Module, data: LabelledImages, batch: int = 500) -> float:
     """Top-1 accuracy in percent on CIFAR-style images."""
