@@ -111,6 +111,7 @@ def prune(
         if rule.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
+    # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
     together = reconstruct_together(network, walk.slim, walk.changed, config) if rule.repairs_all else None
     clock("together")
 

@@ -130,7 +130,8 @@ def _sums(value: Tensor | None) -> Tensor:
     """Number of values, their sum and the sum of their squares."""
     if value is None:
         return torch.zeros(3, dtype=torch.float64)
-    return torch.stack([torch.tensor(float(value.numel())), value.double().sum(), value.double().square().sum()])
+    count = torch.tensor(value.numel(), dtype=torch.float64)
+    return torch.stack([count, value.double().sum(), value.double().square().sum()])
 
 
 def _rows_at_once(network: Network, config: PruneConfig) -> int:
