@@ -60,11 +60,15 @@ def _adam_step(slope: Tensor, state: dict[str, Any], betas: tuple[float, float])
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """The matrix [m, n] with its singular values brought near 1, by products alone."""
+    """The matrix [m, n] with its singular values brought near 1, by products alone.
+
+    The rounds are done on the Gram matrix of the smaller side; the larger side comes in twice.
+    """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x = wide / (wide.norm() + 1e-12)
+    gram, turn = x @ x.T, torch.eye(len(x), dtype=x.dtype, device=x.device)
     a, b, c = CURVE
     for _ in range(ROUNDS):
-        gram = x @ x.T
-        x = a * x + (b * gram + c * gram @ gram) @ x
-    return x if wide is matrix else x.T
+        now = turn @ gram @ turn.T  # that of the turned matrix
+        turn = a * turn + (b * now + c * now @ now) @ turn
+    return turn @ x if wide is matrix else (turn @ x).T
