@@ -89,7 +89,7 @@ class PruneConfig:
 class FinetuneConfig:
     """How to fine-tune; the defaults need no labels."""
 
-    epochs: int = 20
+    epochs: int = 30
     """Passes over the images."""
     batch: int = 32
     """Images a step."""
