@@ -177,6 +177,8 @@ def _group_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | Non
         ids = np.tile(table[0], groups)
     elif groups == len(ids):
         return unknown(flow, node, arriving)  # the number of groups, which is the width, is written in the module
+    if all(size == 1 for size in args[0].meta["val"].shape[2:]):  # torch refuses a group of a single value
+        flow.freeze(ids, f"its outputs are normalised{where(node)} in groups that could be left with one value")
     _cut_along(flow, tensors, ids)
     return Channels(1, ids)
 

@@ -156,8 +156,12 @@ REGRESSIONS.append((Drawn(FLAT, "tokens", 2, 1343), True))
 # A stream whose neurons come from two layers side by side: one of them lost all of its outputs.
 JOINED = (Piece("dense", 8, 1, "none", "relu", True), Piece("depthwise", 4, 1, "none", "relu", True))
 REGRESSIONS.append((Drawn(JOINED, "tokens", 1, 522), True))
+# A map of one position: a group left with one channel of it has one value, which torch refuses to normalise.
+LAST = (*[Piece("strided", 4, 1, "none", "relu", True)] * 3, Piece("strided", 4, 1, "group", "relu", False))
+REGRESSIONS.append((Drawn(LAST, "mean", 1, 0), False))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
 def test_networks_that_failed_once(plan: Drawn, coupled: bool):
     check(plan, coupled, lambda _, least, width: max(least, width // 2))
+    check(plan, coupled, lambda _, least, width: least)
