@@ -1,7 +1,7 @@
 """The traced network run over calibration images, and one sentence where that goes wrong."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -53,13 +53,16 @@ def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
         raise LdrfError(f"The network cannot take calibration images {which}: {told}.") from problem
 
 
-def run_lean(trace: Trace, weights: Weights, start: int, stop: int, values: Values) -> Values:
-    """Run a stretch of the graph, letting go of every value nobody needs afterwards."""
+def run_lean(
+    trace: Trace, weights: Weights, start: int, stop: int, values: Values, wanted: Collection[str] = ()
+) -> Values:
+    """Run a stretch of the graph, letting go of every value that nobody needs afterwards and that is not ``wanted``."""
     last = last_uses(trace)
     for position in range(start, stop):
         run(trace, weights, (trace.nodes[position],), values)
         for name in last.get(position, ()):
-            values.pop(name, None)
+            if name not in wanted:
+                values.pop(name, None)
     return values
 
 

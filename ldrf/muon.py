@@ -10,11 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-SHARE = 0.3  # a matrix moves by this share of the rate, which is as far as Adam goes in a few steps of mixed signs
+SHARE = 0.3  # a matrix moves by this share of the rate, so that one rate suits it and what moves by Adam
 MOMENTUM = 0.95
 CURVE = (3.4445, -4.7750, 2.0315)  # odd polynomial that lifts singular values towards 1, five times over
 ROUNDS = 5
-WIDEST = 1024  # the smaller side up to which the products of a step cost less than the layer's own
+WIDEST = 1024  # the smaller side up to which a step's products are worth their time; wider ones move by Adam
 
 
 class Muon(torch.optim.Optimizer):
@@ -54,8 +54,7 @@ def _adam_step(slope: Tensor, state: dict[str, Any], betas: tuple[float, float])
     mean, square = (state.setdefault(name, torch.zeros_like(slope)) for name in ("mean", "square"))
     mean.lerp_(slope, 1 - betas[0])
     square.lerp_(slope.square(), 1 - betas[1])
-    unbiased = (1 - beta ** state["steps"] for beta in betas)
-    first, second = next(unbiased), next(unbiased)
+    first, second = (1 - beta ** state["steps"] for beta in betas)
     return (mean / first) / ((square / second).sqrt() + 1e-8)
 
 

@@ -6,7 +6,7 @@ that is as wide as before.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch import Tensor
 from ldrf.chance import same_chance
 from ldrf.config import PruneConfig, byte_count
 from ldrf.descent import Scaled, descend
-from ldrf.forward import Values, input_values, last_uses
+from ldrf.forward import Values, input_values, run_lean
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights, run
 from ldrf.muon import Muon
@@ -93,17 +93,11 @@ class _DenseValues:
         return values_at(self.network.trace, self.network.dense, inputs, self.goals, chance)
 
 
-def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: dict[str, float], chance: int) -> Values:
+def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[str], chance: int) -> Values:
     """The named values of a network, all others let go of as soon as nobody reads them."""
-    values, found, last = input_values(trace, inputs), {}, last_uses(trace)
     with same_chance(chance):
-        for position, node in enumerate(trace.nodes):
-            run(trace, weights, (node,), values)
-            if node.name in names:
-                found[node.name] = values[node.name]
-            for name in last.get(position, ()):
-                values.pop(name, None)
-    return found
+        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, inputs), names)
+    return {name: values[name] for name in names}
 
 
 @torch.no_grad()

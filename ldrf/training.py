@@ -162,7 +162,7 @@ def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: i
 
 
 def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
-    """Lay up to as much of its neighbour over half of the images [n, c, h, w]; ``start`` and ``whole`` as above.
+    """Mix half of the images [n, c, h, w] with their neighbour, up to half and half; ``start``, ``whole`` as above.
 
     A network is sure of the images it was trained on, but not of two of them at once.
     """
