@@ -50,10 +50,10 @@ class PruneConfig:
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
     metric: Metric = "gradient"
     """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
-    steps: int = 200
+    steps: int = 50
     """Descent steps per unit."""
     joint_steps: int | None = None
-    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None twice the ``steps``."""
+    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None eight times ``steps``."""
     rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4

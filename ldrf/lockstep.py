@@ -28,6 +28,7 @@ class Lockstep:
         self.calibration, self.store = calibration, store
         self.at = 0
         self.diverged = False
+        self.whole: dict[str, tuple[Tensor, Tensor | None]] = {}  # layers solved as readers, before they were cut
         self.small: dict[tuple[str, int], Values] = {}
         for index in calibration.own():
             self._keep("dense", index, input_values(trace, calibration.chunks[index]))
@@ -92,6 +93,9 @@ class Lockstep:
             for index in self.calibration.own():
                 self._keep("slim", index, self._load("dense", index))
             self.diverged = True
+        for node in self.changed:
+            if len(slim.layers[node][0]) < len(self.slim.layers[node][0]):
+                self.whole[node] = self.slim.layers[node]
         self.slim = slim
 
 

@@ -5,6 +5,7 @@ normalised embedding of the layer that reads; the default weighs each output by 
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.chunks import Calibration
@@ -23,10 +24,15 @@ FLOOR = 0.3  # share of the weight that every output has alike
 ENERGY = 0.9  # share of the singular values an embedding keeps
 
 
-def measured(gap: Tensor, metric: Tensor, dim: int) -> Tensor:
-    """A difference of outputs, whose channels stand in ``dim``, in the coordinates of ``metric``."""
-    moved = gap.movedim(dim, -1)
+def measured(value: Tensor, metric: Tensor, dim: int) -> Tensor:
+    """Outputs, or a difference of outputs, whose channels stand in ``dim``, in the coordinates of ``metric``."""
+    moved = value.movedim(dim, -1)
     return moved * metric if metric.ndim == 1 else moved @ metric.T
+
+
+def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int) -> Tensor:
+    """Squared distance of two outputs in the coordinates of ``metric``, summed; in one piece, as maps are large."""
+    return F.mse_loss(measured(value, metric, dim), measured(goal, metric, dim), reduction="sum")
 
 
 def unit_metrics(network: Network, surveys: dict[str, Survey], config: PruneConfig) -> dict[str, Tensor]:

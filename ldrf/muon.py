@@ -69,5 +69,5 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     a, b, c = CURVE
     for _ in range(ROUNDS):
         now = turn @ gram @ turn.T  # that of the turned matrix
-        turn = a * turn + (b * now + c * now @ now) @ turn
+        turn = torch.addmm(turn, torch.addmm(now, now, now, beta=b, alpha=c), turn, beta=a)
     return turn @ x if wide is matrix else (turn @ x).T

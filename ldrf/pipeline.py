@@ -112,7 +112,7 @@ def prune(
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     clock("reconstruct")
     # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
-    together = agreed(reconstruct_together(network, walk.slim, walk.changed, config)) if rule.repairs_all else None
+    together = agreed(reconstruct_together(network, walk, config)) if rule.repairs_all else None
     clock("together")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.

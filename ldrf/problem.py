@@ -16,7 +16,7 @@ from ldrf.cutting import covering, places
 from ldrf.forward import Values
 from ldrf.interpreter import Weights, run
 from ldrf.lockstep import Lockstep, path_between, side_inputs
-from ldrf.metric import measured
+from ldrf.metric import distance, measured
 from ldrf.processes import sum_over
 from ldrf.rows import output_rows
 from ldrf.tracing import Layer, Trace, source_of, turned
@@ -174,10 +174,10 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
         value = y if consumer.other is None else y + _stored(problem, chunk, "other", i)
         metric, dim = problem.metrics[i], consumer.layer.channel_dim
         hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
-        total = total + (1 - hidden) * measured(value - goal, metric, dim).square().sum()
+        total = total + (1 - hidden) * distance(value, goal, metric, dim)
         if hidden:
-            gap = _activated(problem.trace, consumer, value) - _activated(problem.trace, consumer, goal)
-            total = total + hidden * measured(gap, metric, dim).square().sum()
+            seen, wanted = (_activated(problem.trace, consumer, v) for v in (value, goal))
+            total = total + hidden * distance(seen, wanted, metric, dim)
     return total
 
 

@@ -76,7 +76,7 @@ def reconstruct(
         if config.solver == "l1-mask" and len(kept) < unit.width and _has_own_mask(unit):
             lambdas = {"lambda_1": config.lambda_1, "lambda_2": config.lambda_2}
             kept = mask_unit(problem, len(kept), config, config.seed, **lambdas)
-        return _solve(narrowed(problem, kept), config, config.seed)
+        return _solve(narrowed(problem, kept), config)
 
 
 def _has_own_mask(unit: Unit) -> bool:
@@ -85,7 +85,7 @@ def _has_own_mask(unit: Unit) -> bool:
     return alone and all((c.channels >= 0).all() for c in unit.consumers)
 
 
-def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
+def _solve(problem: Problem, config: PruneConfig) -> Reconstruction:
     start = cut_solution(problem)
     found: dict[str, Solution] = {"cut": start}
     errors: dict[str, float] = {"cut": held_out_error(problem, start)}
@@ -94,15 +94,15 @@ def _solve(problem: Problem, config: PruneConfig, seed: int) -> Reconstruction:
         found[name], errors[name] = solution, held_out_error(problem, solution)
 
     if config.solver != "none":
-        consider("closed form", _refitted(problem, start, config, seed))
+        consider("closed form", refitted(problem, start, config))
         exact = _by_svd(problem, start)
         if exact is not None:
             consider("svd", exact)
-            consider("svd, closed form", _refitted(problem, exact, config, seed))
+            consider("svd, closed form", refitted(problem, exact, config))
     # The layers of a residual stream stand far apart: they are only cut, and what they give is taken as it comes.
     if config.solver in ("joint", "l1-mask") and config.steps and len(problem.partners) == len(problem.unit.partners):
-        consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config, seed))
-        consider("descent, closed form", _refitted(problem, found["descent"], config, seed))
+        consider("descent", _descend(problem, found[min(errors, key=errors.__getitem__)], config))
+        consider("descent, closed form", refitted(problem, found["descent"], config))
     best = min(errors, key=errors.__getitem__)
     return Reconstruction(problem.kept, found[best], errors["cut"], errors[best], best, errors)
 
@@ -122,10 +122,21 @@ def _by_svd(problem: Problem, cut: Solution) -> Solution | None:
     return None if found is cut else found
 
 
-def _refitted(problem: Problem, solution: Solution, config: PruneConfig, seed: int) -> Solution:
-    """The same neurons, with the consumers solved in closed form."""
-    fit, judge = sampled_moments(problem, solution.weight, solution.bias, seed, solution.partners)
-    return replace(solution, readers=fit_readers(problem.unit, fit, judge, solution.readers, config.damping))
+def refitted(problem: Problem, solution: Solution, config: PruneConfig) -> Solution:
+    """The same neurons, with the consumers solved in closed form.
+
+    Where rows are few, held-out rows choose the damping of each.
+    """
+    made = solution.weight, solution.bias, config.seed, solution.partners
+    fit = moments_on(problem, False, *made)
+    few = [m.rows < 40 * len(reader) for m, reader in zip(fit, solution.readers, strict=True)]
+    judge = moments_on(problem, True, *made) if any(few) else fit
+    readers = []
+    for i, consumer in enumerate(problem.unit.consumers):
+        levels = [config.damping * level for level in (DAMPINGS if few[i] else DAMPINGS[:1])]
+        tried = least_squares_at(fit[i], solution.readers[i], levels, consumer.layer.has_bias)
+        readers.append(min(tried, key=judge[i].error) if few[i] else next(tried))
+    return replace(solution, readers=tuple(readers))
 
 
 def cut_solution(problem: Problem) -> Solution:
@@ -152,14 +163,6 @@ def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
             factor[unit.compared.heads[0].flatten()] = (len(problem.kept) / unit.width) ** 0.5
         found[node] = weight[own] * factor[own].view(-1, *[1] * (weight.ndim - 1)), bias[own] * factor[own]
     return found
-
-
-def sampled_moments(
-    problem: Problem, weight: Tensor, bias: Tensor, seed: int, partners: Affine | None = None
-) -> tuple[list[Moments], list[Moments]]:
-    """Sums over sampled rows for each consumer: on fitting chunks, and on held-out chunks."""
-    fit, judge = (moments_on(problem, held_out, weight, bias, seed, partners) for held_out in (False, True))
-    return fit, judge
 
 
 @torch.no_grad()
@@ -197,19 +200,7 @@ def held_out_error(problem: Problem, solution: Solution) -> float:
     return sum_number(loss) / (power + 1e-30)
 
 
-def fit_readers(
-    unit: Unit, fit: list[Moments], judge: list[Moments], start: tuple[Tensor, ...], damping: float
-) -> tuple[Tensor, ...]:
-    """Least squares for each consumer, with the damping (of three) that held-out rows like best."""
-    readers = []
-    for consumer, m, j, reader in zip(unit.consumers, fit, judge, start, strict=True):
-        levels = DAMPINGS if m.rows < 40 * len(reader) else DAMPINGS[:1]
-        tried = least_squares_at(m, reader, [damping * level for level in levels], consumer.layer.has_bias)
-        readers.append(min(tried, key=j.error) if len(levels) > 1 else next(tried))
-    return tuple(readers)
-
-
-def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) -> Solution:
+def _descend(problem: Problem, start: Solution, config: PruneConfig) -> Solution:
     """Adam on R' and Q' together; biases move where their layers can add a constant."""
     unit, calibration = problem.unit, problem.walk.calibration
     weight, bias = Scaled(start.weight), Scaled(start.bias)
@@ -243,7 +234,7 @@ def _descend(problem: Problem, start: Solution, config: PruneConfig, seed: int) 
         calibration.fitting,
         config.steps,
         config.rate,
-        seed,
+        config.seed,
     )
     with torch.no_grad():
         readers = tuple(torch.cat([w(), b()[None]]).double() for w, b in zip(weights, biases, strict=True))

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -26,8 +27,12 @@ def sample_positions(rows: int, images: range, limit: int, seed: int) -> Tensor 
     comes with.
     """
     rows //= len(images)
-    if rows <= limit:
-        return None
+    return None if rows <= limit else _picked(rows, images, limit, seed)
+
+
+@lru_cache(maxsize=4096)
+def _picked(rows: int, images: range, limit: int, seed: int) -> Tensor:
+    """Random rows of each image; kept, as several passes over the same images want the same."""
     pick = lambda image: np.random.default_rng((seed % 2**32, image)).choice(rows, limit, False, shuffle=False)  # noqa: E731
     picked = np.stack([pick(image) for image in images])
     return torch.from_numpy((np.sort(picked, 1) + rows * np.arange(len(images))[:, None]).ravel())

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterator
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.chance import same_chance
@@ -17,41 +18,62 @@ from ldrf.descent import Scaled, descend
 from ldrf.forward import Values, input_values, run_lean
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights, run
+from ldrf.lockstep import Lockstep
 from ldrf.muon import Muon
 from ldrf.network import Network
+from ldrf.problem import apply_affine, source
 from ldrf.processes import no_loss, sum_over, summed_gradients
-from ldrf.tracing import Trace
+from ldrf.tracing import Layer, Trace
 
+SHARE = 8  # steps of all units together, for each of a unit by itself: one of the former is worth far more
 RATE = 0.01  # top share of its size by which a tensor moves a step
+SIDE = "side of "  # before a layer's node: the same layer at full width
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 
 
-def reconstruct_together(network: Network, slim: Weights, changed: set[str], config: PruneConfig) -> Weights | None:
-    """The slim weights with the ``changed`` layers moved together; None where there is nothing to do.
+def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) -> Weights | None:
+    """The slim weights of ``walk`` with the layers that were solved moved together; None where there is nothing to do.
 
-    In a plain chain, where the networks meet at their outputs alone, unit by unit does no worse, so it is left at that.
+    Outputs alone would lead a network astray. Where no sum or map is as wide as before, as in a plain chain, each layer
+    was still solved as a reader at its full width before it was cut itself: these readers go along as goals.
     """
-    steps = 2 * config.steps if config.joint_steps is None else config.joint_steps
-    if not steps or not changed or config.solver not in ("joint", "l1-mask"):
+    steps = SHARE * config.steps if config.joint_steps is None else config.joint_steps
+    if not steps or not walk.changed or config.solver not in ("joint", "l1-mask"):
         return None
-    spreads = goal_spreads(network, slim)
-    within = spreads.keys() - set(network.trace.outputs)
-    return _descended(network, slim, changed, spreads, steps, config) if within else None
+    sides = side_readers(walk)
+    spreads = goal_spreads(network, [*meeting_points(network, walk.slim), *(layer.result for layer in sides)])
+    if not spreads.keys() - set(network.trace.outputs):
+        return None
+    return _descended(network, walk, sides, spreads, steps, config)
+
+
+def side_readers(walk: Lockstep) -> list[Layer]:
+    """Layers that lost outputs after they were solved as readers of cut units; ``walk.whole`` has what they were.
+
+    One that lost inputs after its outputs is none: what it was does not read the slim neurons.
+    """
+    shapes = {node: weight.shape[1:] for node, (weight, _) in walk.whole.items()}
+    lost = [layer for layer in walk.trace.layers if layer.node in shapes and layer.groups == 1]
+    return [layer for layer in lost if shapes[layer.node] == walk.slim.layers[layer.node][0].shape[1:]]
 
 
 def _descended(
-    network: Network, slim: Weights, changed: set[str], spreads: dict[str, float], steps: int, config: PruneConfig
+    network: Network, walk: Lockstep, sides: list[Layer], spreads: dict[str, float], steps: int, config: PruneConfig
 ) -> Weights:
-    calibration, nodes = network.calibration, [la for la in network.trace.layers if la.node in changed]
-    weights = {layer.node: Scaled(slim.layers[layer.node][0]) for layer in nodes}
-    biases = {la.node: Scaled(b) for la in nodes if la.has_bias and (b := slim.layers[la.node][1]) is not None}
+    calibration, trace = network.calibration, network.trace
+    start = walk.slim.with_layers({SIDE + layer.node: walk.whole[layer.node] for layer in sides})
+    layers = {la.node: la for la in trace.layers if la.node in walk.changed} | {SIDE + la.node: la for la in sides}
+    weights = {node: Scaled(start.layers[node][0]) for node in layers}
+    biases = {n: Scaled(b) for n, la in layers.items() if la.has_bias and (b := start.layers[n][1]) is not None}
     every = [*weights.values(), *biases.values()]
-    rows, dense = _rows_at_once(network, config), _DenseValues(network, spreads, config)
+    rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, spreads, config)
+    read = {layer.result: layer for layer in sides}
+    wanted = (spreads.keys() - read.keys()) | {source(layer, trace) for layer in sides}
 
     def with_tensors(tensors: tuple[Tensor, ...]) -> Weights:
         found = dict(zip(weights, tensors, strict=False))
         constants = dict(zip(biases, tensors[len(weights) :], strict=True))
-        return slim.with_layers({n: (w, constants.get(n, slim.layers[n][1])) for n, w in found.items()})
+        return start.with_layers({n: (w, constants.get(n, start.layers[n][1])) for n, w in found.items()})
 
     def losses(chunk: int) -> Iterator[Tensor]:
         whole = calibration.chunks[chunk]
@@ -62,14 +84,20 @@ def _descended(
             if not part.rows:
                 yield no_loss(tensors)
                 continue
-            goals = dense(chunk, piece, part)
-            found = values_at(network.trace, with_tensors(tensors), part, spreads, chunk)
-            gaps = [(found[name] - goals[name]).square().sum() / spread for name, spread in spreads.items()]
+            goals, now = dense(chunk, piece, part), with_tensors(tensors)
+            own = values_at(trace, now, part, wanted, chunk)
+            aside = {
+                name: apply_affine(layer, own[source(layer, trace)], *now.affine(SIDE + layer.node))
+                for name, layer in read.items()
+            }
+            found = own | aside
+            gaps = [F.mse_loss(found[n], goals[n], reduction="sum") / spread for n, spread in spreads.items()]
             yield torch.stack(gaps).sum() / calibration.sizes[chunk]
 
     descend(every, losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
     with torch.no_grad():
-        return with_tensors(tuple(tensor().detach().contiguous() for tensor in every))
+        moved = with_tensors(tuple(tensor().detach().contiguous() for tensor in every))
+        return walk.slim.with_layers({node: moved.layers[node] for node in walk.changed})
 
 
 class _DenseValues:
@@ -101,16 +129,22 @@ def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[
 
 
 @torch.no_grad()
-def goal_spreads(network: Network, slim: Weights) -> dict[str, float]:
-    """Where the networks are compared: values of one shape in both that differ, and the spread of each per image."""
-    trace, calibration = network.trace, network.calibration
-    few = network.example.map(lambda t: t[:2])
+def meeting_points(network: Network, slim: Weights) -> list[str]:
+    """Values of one shape in both networks that differ: what the units' readers give, and the outputs."""
+    trace, few = network.trace, network.example.map(lambda t: t[:2])
     mine, theirs = (run(trace, w, trace.nodes, input_values(trace, few)) for w in (slim, network.dense))
     goals = [c.activation or c.goal for unit in network.units for c in unit.consumers]
-    met = {n: 0.0 for n in dict.fromkeys([*goals, *trace.outputs]) if _meet(mine.get(n), theirs.get(n))}
+    return [n for n in dict.fromkeys([*goals, *trace.outputs]) if _meet(mine.get(n), theirs.get(n))]
+
+
+@torch.no_grad()
+def goal_spreads(network: Network, goals: Collection[str]) -> dict[str, float]:
+    """The spread of each goal per image in the dense network; those that do not vary are left out."""
+    trace, calibration = network.trace, network.calibration
     first = calibration.fitting[0]
-    values = values_at(trace, network.dense, calibration.chunks[first], met, first) if calibration.own([first]) else {}
-    sums = {n: _sums(values.get(n)) for n in met}
+    own = calibration.own([first])
+    values = values_at(trace, network.dense, calibration.chunks[first], goals, first) if own else {}
+    sums = {n: _sums(values.get(n)) for n in goals}
     found = {n: sum_over(s).tolist() for n, s in sums.items()}
     spreads = {
         n: (squares - total * total / max(count, 1)) / calibration.sizes[first]
@@ -132,10 +166,11 @@ def _sums(value: Tensor | None) -> Tensor:
     return torch.stack([count, value.double().sum(), value.double().square().sum()])
 
 
-def _rows_at_once(network: Network, config: PruneConfig) -> int:
+def _rows_at_once(network: Network, sides: list[Layer], config: PruneConfig) -> int:
     """Images whose activations fit the memory on the way back."""
     few = network.example.map(lambda t: t[:1])
     with torch.no_grad():
         values = run(network.trace, network.dense, network.trace.nodes, input_values(network.trace, few))
-    size = sum(v.numel() * v.element_size() for v in values.values() if isinstance(v, Tensor))
+    beside = [values[layer.result] for layer in sides]
+    size = sum(v.numel() * v.element_size() for v in (*values.values(), *beside) if isinstance(v, Tensor))
     return max(1, network.calibration.room(byte_count(config.memory)) // (COPIES * max(size, 1)))

@@ -159,6 +159,10 @@ REGRESSIONS.append((Drawn(JOINED, "tokens", 1, 522), True))
 # A map of one position: a group left with one channel of it has one value, which torch refuses to normalise.
 LAST = (*[Piece("strided", 4, 1, "none", "relu", True)] * 3, Piece("strided", 4, 1, "group", "relu", False))
 REGRESSIONS.append((Drawn(LAST, "mean", 1, 0), False))
+# Two layers with nothing between them: what the first gave aside, at its full width, was read by the second.
+BARE = (Piece("pool", 4, 1, "none", "relu", False), Piece("scale", 4, 1, "none", "relu", False))
+BARE += (Piece("transposed", 4, 1, "none", "relu", False), Piece("conv", 4, 1, "none", "relu", False))
+REGRESSIONS.append((Drawn(BARE, "mean", 1, 0), False))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])

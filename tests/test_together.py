@@ -9,13 +9,13 @@ from networks import Bottleneck, Branches, Chain, Gated, Heads, Inverted, Residu
 from torch import nn
 
 import ldrf
-from ldrf import together
+from ldrf import pipeline, together
 from ldrf.cutting import cut_weights
 from ldrf.lockstep import Lockstep
 from ldrf.network import Network, read_network
 from ldrf.promise import held_out_errors
 from ldrf.store import ActivationStore
-from ldrf.together import goal_spreads, reconstruct_together, values_at
+from ldrf.together import goal_spreads, meeting_points, reconstruct_together, side_readers, values_at
 
 CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16)
 
@@ -43,9 +43,9 @@ def test_other_networks_lose_nothing(kind: type[nn.Module]):
     assert joint.held_out.reconstructed <= alone.held_out.reconstructed
 
 
-def test_by_default_there_are_twice_the_steps_of_a_unit_and_0_is_the_papers_algorithm():
+def test_by_default_there_are_eight_times_the_steps_of_a_unit_and_0_is_the_papers_algorithm():
     model, x = make(Inverted), images(64)
-    found = [pruned(model, x, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
+    found = [pruned(model, x, steps=5, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
     assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
     assert any(not torch.equal(found[0][name], found[2][name]) for name in found[0])
 
@@ -69,7 +69,7 @@ def solved(kind: type[nn.Module] = Residual) -> tuple[Network, Lockstep]:
 
 def test_goals_are_the_values_that_are_as_wide_as_before():
     network, walk = solved()
-    spreads = goal_spreads(network, walk.slim)
+    spreads = goal_spreads(network, meeting_points(network, walk.slim))
     mine, theirs = (values_at(network.trace, w, network.example, spreads, 0) for w in (walk.slim, network.dense))
     assert len(spreads) == 3, "two blocks and the outputs"
     assert all(mine[name].shape == theirs[name].shape for name in spreads)
@@ -78,14 +78,15 @@ def test_goals_are_the_values_that_are_as_wide_as_before():
     for name, spread in spreads.items():
         wanted = float(whole[name].var(correction=0)) * whole[name][0].numel()
         assert spread == pytest.approx(wanted, rel=1e-4)
-    assert set(goal_spreads(*((n := solved(Chain))[0], n[1].slim))) == set(n[0].trace.outputs)
+    chain, walk = solved(Chain)
+    assert meeting_points(chain, walk.slim) == list(chain.trace.outputs)
 
 
 def test_images_in_pieces_give_the_same_weights():
     network, walk = solved()
     config = replace(CONFIG, joint_steps=8)
-    whole = reconstruct_together(network, walk.slim, walk.changed, config)
-    pieces = reconstruct_together(network, walk.slim, walk.changed, replace(config, memory=1))
+    whole = reconstruct_together(network, walk, config)
+    pieces = reconstruct_together(network, walk, replace(config, memory=1))
     assert whole is not None and pieces is not None
     for node in walk.changed:
         assert torch.allclose(whole.layers[node][0], pieces.layers[node][0], rtol=1e-3, atol=1e-4)
@@ -102,7 +103,7 @@ def test_what_held_out_images_lose_by_is_not_kept(monkeypatch: pytest.MonkeyPatc
 
 def test_a_moved_network_is_nearer_than_the_cut_one():
     network, walk = solved()
-    moved = reconstruct_together(network, walk.slim, walk.changed, replace(CONFIG, joint_steps=40))
+    moved = reconstruct_together(network, walk, replace(CONFIG, joint_steps=40))
     assert moved is not None
     cut, joint = held_out_errors(network, (walk.slim, moved))
     assert joint < 0.9 * cut
@@ -112,14 +113,31 @@ def test_a_moved_network_is_nearer_than_the_cut_one():
 def test_nothing_moves_without_descent():
     network, walk = solved()
     for config in (CONFIG, replace(CONFIG, joint_steps=5, solver="closed-form")):
-        assert reconstruct_together(network, walk.slim, walk.changed, config) is None
-    assert reconstruct_together(network, walk.slim, set(), replace(CONFIG, joint_steps=5)) is None
+        assert reconstruct_together(network, walk, config) is None
+    walk.slim = network.dense
+    assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
 
 
 @pytest.mark.parametrize("kind", [Chain, Branches])
-def test_networks_that_meet_at_their_outputs_alone_stay_as_they_are(kind: type[nn.Module]):
+def test_networks_that_meet_at_their_outputs_alone_stay_as_they_are_without_side_readers(kind: type[nn.Module]):
     network, walk = solved(kind)
-    assert reconstruct_together(network, walk.slim, walk.changed, replace(CONFIG, joint_steps=5)) is None
+    assert not side_readers(walk), "nothing was solved before it was cut"
+    assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
+
+
+def test_the_readers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatch: pytest.MonkeyPatch):
+    model, x, seen = make(Chain), images(96), []
+    found = pipeline.reconstruct_together
+    monkeypatch.setattr(pipeline, "reconstruct_together", lambda *a: seen.append((a, found(*a))) or seen[-1][1])
+    result = pruned(model, x, joint_steps=60)
+    (network, walk, _), moved = seen[0]
+    sides = {layer: walk.whole[layer.node][0] for layer in side_readers(walk)}
+    assert sides and all(len(weight) == layer.outputs for layer, weight in sides.items()), "of full width"
+    for layer, weight in sides.items():
+        assert weight.shape[1] == walk.slim.layers[layer.node][0].shape[1], "they read the slim neurons"
+    assert moved is not None
+    assert {n: w.shape for n, (w, _) in moved.layers.items()} == {n: w.shape for n, (w, _) in walk.slim.layers.items()}
+    assert result.held_out is not None and result.held_out.reconstructed < result.held_out.unit_by_unit
 
 
 def test_a_number_of_steps_below_0_is_refused():

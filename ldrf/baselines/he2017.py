@@ -5,6 +5,8 @@ left than wanted; then the layer's weights are solved by least squares. Inputs c
 the dense one; behind a residual branch the target is the dense sum minus the slim shortcut.
 """
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -15,7 +17,7 @@ from ldrf.config import PruneConfig
 from ldrf.lockstep import Lockstep
 from ldrf.methods import Findings, Method, Step
 from ldrf.problem import Problem, narrowed, open_problem
-from ldrf.reconstruction import Reconstruction, Solution, cut_solution, fit_readers, sampled_moments
+from ldrf.reconstruction import Reconstruction, Solution, cut_solution, refitted
 from ldrf.units import Unit
 
 
@@ -27,9 +29,7 @@ def choose(problem: Problem, width: int, seed: int) -> Tensor:
 
 def repair(problem: Problem, config: PruneConfig) -> Solution:
     """The consumers' weights by least squares; the producer is only cut."""
-    cut = cut_solution(problem)
-    fit, judge = sampled_moments(problem, cut.weight, cut.bias, config.seed)
-    return Solution(cut.weight, cut.bias, fit_readers(problem.unit, fit, judge, cut.readers, config.damping))
+    return refitted(problem, replace(cut_solution(problem), partners={}), config)
 
 
 def begin(findings: Findings, config: PruneConfig) -> Step:
