@@ -144,4 +144,4 @@ def _columns(layer: Layer) -> int:
 
 def rows_wanted(columns: int) -> int:
     """How many rows a problem with this many columns is solved on: well above the columns, bounded below."""
-    return max(16 * columns, 60_000)
+    return max(16 * columns, 30_000)
