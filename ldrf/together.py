@@ -26,7 +26,7 @@ from ldrf.processes import no_loss, sum_over, summed_gradients
 from ldrf.tracing import Layer, Trace
 
 SHARE = 8  # steps of all units together, for each of a unit by itself: one of the former is worth far more
-RATE = 0.014  # top share of its size by which a tensor moves a step
+RATE = 0.01  # top share of its size by which a tensor moves a step
 SIDE = "side of "  # before a layer's node: the same layer at full width
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 

@@ -28,5 +28,5 @@ class Demo:
 
     def run(self) -> Report:
         """Calibrate on 2,000 training images and evaluate on 2,000 test images."""
-        quick = PruneConfig(steps=200)  # a few minutes on two cores
+        quick = PruneConfig(steps=50, joint_steps=250)  # a few minutes on two cores
         return Prune(model="vgg9", data="sample", out=self.out, speedup=self.speedup, force=True, config=quick).run()
