@@ -1,8 +1,8 @@
 """All units at once, after the last: Eqn. 6 summed over every place where dense and slim network still meet.
 
 Unit by unit, each is solved for the error that the ones before it left, but none of them for what comes behind. Here
-the layers that were solved move together, towards the dense values of the network's outputs and of every sum or map
-that is as wide as before.
+the layers that were solved move together, towards the dense values of the network's outputs, of every sum or map that
+is as wide as before, and of what each layer that was cut gave at its full width.
 """
 
 import math
@@ -34,8 +34,8 @@ COPIES = 2  # times that an activation is there on the way back: itself, and its
 def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) -> Weights | None:
     """The slim weights of ``walk`` with the layers that were solved moved together; None where there is nothing to do.
 
-    Outputs alone would lead a network astray. Where no sum or map is as wide as before, as in a plain chain, each layer
-    was still solved as a reader at its full width before it was cut itself: these readers go along as goals.
+    Outputs alone would lead a network astray, and a plain chain has no sum or map that is as wide as before. But each
+    of its layers was solved at full width, as a reader, before it was cut itself: these readers go along as goals.
     """
     steps = SHARE * config.steps if config.joint_steps is None else config.joint_steps
     if not steps or not walk.changed or config.solver not in ("joint", "l1-mask"):
