@@ -24,6 +24,7 @@ from ldrf.distillation import embedding_distance, meeting_points, output_distanc
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.events import OnEvent, teller
 from ldrf.inputs import Inputs, main_output
+from ldrf.layout import arranged, lay_out, layout_for
 from ldrf.norms import shared_norms
 from ldrf.processes import check_same, sum_number, sum_over, sum_slopes
 from ldrf.progress import progress
@@ -45,6 +46,7 @@ class _Task:
     judging: Iterable[Any]
     config: FinetuneConfig
     device: torch.device
+    layout: torch.memory_format
 
 
 def finetune(
@@ -125,8 +127,11 @@ def _example(student: nn.Module, judging: Iterable[Any], config: FinetuneConfig)
 def _task(run: Run, dense: nn.Module | None, judging: Iterable[Any], example: Inputs, config: FinetuneConfig) -> _Task:
     """Try both networks on the example, and see from it what there is to learn from and to judge by."""
     teacher, points = None, ()
-    inputs = _ready(example, run.device)
-    scores = _tried(run.student.eval(), inputs)
+    layout = layout_for(run.student.eval(), _ready(example, run.device))
+    for model in (run.student, run.average):
+        lay_out(model, layout)
+    inputs = _ready(example, run.device, layout)
+    scores = _tried(run.student, inputs)
     if config.logits + config.embeddings > 0:
         if dense is None:
             raise LdrfError("Distillation needs the dense model: pass it, or set 'logits' and 'embeddings' to 0.")
@@ -138,7 +143,7 @@ def _task(run: Run, dense: nn.Module | None, judging: Iterable[Any], example: In
     if config.labels > 0 and not classifies:
         raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")
     measure: Measure = "accuracy" if config.labels > 0 else "agreement" if classifies else "fidelity"
-    return _Task(teacher, points, measure, judging, config, run.device)
+    return _Task(teacher, points, measure, judging, config, run.device, layout)
 
 
 def _tried(model: nn.Module, inputs: Inputs) -> Tensor:
@@ -158,7 +163,7 @@ def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
     good, total, far, rows = 0.0, 0.0, 0.0, 0
     for batch in progress(own_batches(task.judging), "judge"):
         sample = read_sample(model, batch, task.config.labels > 0)
-        inputs = _ready(sample.inputs, task.device)
+        inputs = _ready(sample.inputs, task.device, task.layout)
         outputs = inputs.call(model)
         mine, count = main_output(outputs), inputs.rows
         if sample.labels is not None:
@@ -232,7 +237,7 @@ def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generato
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
     inputs = _augmented(part, generator, config.labels > 0) if config.augment else sample.inputs
-    inputs = _ready(inputs, task.device)
+    inputs = _ready(inputs, task.device, task.layout)
     with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
     loss = torch.zeros((), device=task.device)
@@ -265,14 +270,10 @@ def _augmented(part: Part, generator: torch.Generator, labelled: bool) -> Inputs
     return moved if labelled else moved.map(lambda t: blend(t, generator, part.start, part.whole))
 
 
-def _ready(inputs: Inputs, device: torch.device) -> Inputs:
-    """On the model's device, in float32, images with their channels last in memory."""
-
-    def change(t: Tensor) -> Tensor:
-        t = t.to(device, torch.float32) if t.is_floating_point() else t.to(device)
-        return t.contiguous(memory_format=torch.channels_last) if t.ndim == 4 else t
-
-    return inputs.map(change)
+def _ready(inputs: Inputs, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Inputs:
+    """On the model's device, in float32, images in the layout that suits the model."""
+    there = inputs.map(lambda t: t.to(device, torch.float32) if t.is_floating_point() else t.to(device))
+    return arranged(there, layout)
 
 
 def _rate(epoch: float, config: FinetuneConfig) -> float:

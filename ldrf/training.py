@@ -16,6 +16,8 @@ from tqdm import tqdm
 from ldrf.allocator import keep_large_blocks
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.layout import lay_out, layout_for
 from ldrf.tensor_files import read_torch
 
 PARTS = 8  # how often training for a number of iterations is measured and kept
@@ -77,7 +79,7 @@ def train(
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     keep_large_blocks()
-    model = model.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+    model = lay_out(model, _layout(model, data))
     decayed = [p for p in model.parameters() if p.ndim > 1]
     rest = [p for p in model.parameters() if p.ndim <= 1]
     groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
@@ -115,6 +117,7 @@ def _steps_an_epoch(images: int, recipe: Recipe) -> int:
 
 def _run(model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, recipe: Recipe, leg: Leg) -> float:
     """One leg, whose order and augmentation depend on its number alone; the mean loss."""
+    layout = _layout(model, data)
     model.train()
     generator = torch.Generator().manual_seed(recipe.seed * 1000 + leg.number)
     order: list[Tensor] = []
@@ -127,7 +130,7 @@ def _run(model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImage
         rate = recipe.rate * _schedule(leg.first + step, len(data), recipe)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        images = augment(normalise(data.images[rows]), generator).contiguous(memory_format=torch.channels_last)
+        images = augment(normalise(data.images[rows]), generator).contiguous(memory_format=layout)
         loss = F.cross_entropy(model(images), data.labels[rows], label_smoothing=recipe.smoothing)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
@@ -177,13 +180,17 @@ def evaluate(model: nn.Module, data: LabelledImages, batch: int = 500) -> float:
     """Top-1 accuracy in percent on CIFAR-style images."""
     mode = model.training
     model.eval()
-    hits = 0
+    hits, layout = 0, _layout(model, data)
     for start in range(0, len(data), batch):
         part = data[slice(start, start + batch)]
-        images = normalise(part.images).contiguous(memory_format=torch.channels_last)
+        images = normalise(part.images).contiguous(memory_format=layout)
         hits += int((model(images).argmax(1) == part.labels).sum())
     model.train(mode)
     return 100 * hits / len(data)
+
+
+def _layout(model: nn.Module, data: LabelledImages) -> torch.memory_format:
+    return layout_for(model.eval(), Inputs((normalise(data[slice(0, 2)].images),), {}))
 
 
 def _keep(

@@ -38,7 +38,6 @@ class Run:
     def of(cls, start: nn.Module, rate: float) -> "Run":
         """A run that begins with the weights of ``start``, trained in float32."""
         student = copy.deepcopy(start).float().requires_grad_(True)
-        student = student.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
         average = copy.deepcopy(student).requires_grad_(False).eval()
         optimiser = Muon([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
         return cls(student, average, optimiser, copied(start.state_dict()))

@@ -1,0 +1,37 @@
+"""Where the channels of images lie in memory: last, as convolutions are faster so, unless a model can't have it."""
+
+import torch
+from torch import nn
+
+from ldrf.inputs import Inputs
+
+SAFE = 8  # inputs of a strided 1x1 convolution from which torch 2.13 writes where it should, on the way back
+
+
+def layout_for(model: nn.Module, example: Inputs) -> torch.memory_format:
+    """Channels last if ``model`` can be trained so on such inputs, else torch's usual order."""
+    if any(_is_unsafe(module) for module in model.modules()):
+        return torch.contiguous_format
+    try:
+        with torch.no_grad():
+            arranged(example, torch.channels_last).call(model)
+    except Exception:  # such as a view of a map as a vector; if it has another reason, the usual order shows it
+        return torch.contiguous_format
+    return torch.channels_last
+
+
+def arranged(inputs: Inputs, layout: torch.memory_format) -> Inputs:
+    """The inputs with all images [n, c, h, w] in this layout."""
+    return inputs.map(lambda t: t.contiguous(memory_format=layout) if t.ndim == 4 else t)
+
+
+def lay_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
+    """The model itself, its convolutions in this layout."""
+    return model.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
+
+
+def _is_unsafe(module: nn.Module) -> bool:
+    """Whether torch damages its memory in the backward pass of a convolution with channels last."""
+    if not isinstance(module, nn.Conv2d) or max(module.kernel_size) > 1 or max(module.stride) == 1:
+        return False
+    return module.in_channels // module.groups < SAFE
