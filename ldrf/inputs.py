@@ -136,4 +136,4 @@ def chunked(model: nn.Module, batches: Iterable[Any], rows: int) -> Iterator[Inp
 
 
 def _to_float32(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
+    return (tensor.to(torch.float32) if tensor.is_floating_point() else tensor).contiguous()

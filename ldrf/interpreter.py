@@ -38,7 +38,7 @@ def folded(trace: Trace, model: nn.Module) -> Weights:
     layers: dict[str, tuple[Tensor, Tensor | None]] = {}
     for layer in trace.layers:
         weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
-        weight = turned(weight) if layer.is_transposed else weight
+        weight = (turned(weight) if layer.is_transposed else weight).contiguous()  # see layout.py: not all is safe
         layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
     tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
     return Weights(layers, tensors)

@@ -13,6 +13,7 @@ from torch.export import Dim
 
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.layout import lay_out
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -58,5 +59,5 @@ def _two_rows(value: Any) -> Any:
 
 
 def working_copy(model: nn.Module) -> nn.Module:
-    """A float32 deep copy in eval mode: the one that is traced and measured, never the user's own."""
-    return copy.deepcopy(model).eval().float().cpu()
+    """A float32 deep copy in eval mode and the usual layout: the one that is traced, never the user's own."""
+    return lay_out(copy.deepcopy(model).eval().float().cpu(), torch.contiguous_format)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.inputs import Inputs
-from ldrf.layout import layout_for
+from ldrf.layout import lay_out, layout_for
 
 LAST, USUAL = torch.channels_last, torch.contiguous_format
 
@@ -54,3 +54,16 @@ def test_such_models_are_fine_tuned(model):
     assert len(result.epochs) == 2 and result.ended >= result.began
     with torch.no_grad():
         assert (result.model(x) - dense(x)).square().mean() < (model(x) - dense(x)).square().mean()
+
+
+def test_a_model_given_with_channels_last_is_pruned_in_the_usual_order():
+    layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1, 2), nn.ReLU(), nn.Conv2d(4, 5, 3)]
+    model, x = nn.Sequential(*layers).eval(), images(32, shape=(3, 8, 8))
+    config = ldrf.PruneConfig(steps=20, joint_steps=20)
+    plain, last = (
+        ldrf.prune(given, [x.to(memory_format=layout)], widths={"0": 4}, config=config).model
+        for given, layout in ((model, USUAL), (lay_out(copy.deepcopy(model), LAST), LAST))
+    )
+    assert last.get_parameter("0.weight").is_contiguous(memory_format=LAST)
+    with torch.no_grad():
+        assert torch.allclose(plain(x), last(x), atol=1e-5)
