@@ -14,7 +14,7 @@ Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
-OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "rate", "lambda_1", "lambda_2")
+OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "augment", "rate", "lambda_1", "lambda_2")
 
 BOUNDS = (
     ("steps", 0, 1e9),
@@ -54,6 +54,9 @@ class PruneConfig:
     """Descent steps per unit."""
     joint_steps: int | None = None
     """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None eight times ``steps``."""
+    augment: bool = False
+    """Flip images and shift them by up to 4 pixels in the joint steps: for some thousands of them, which would else fit
+    what is particular to the images given."""
     rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4

@@ -17,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ldrf.augmentation import augmented
 from ldrf.config import FinetuneConfig
 from ldrf.cost import count_macs, count_parameters
 from ldrf.data.sources import IndexedBatches
@@ -29,7 +30,6 @@ from ldrf.norms import shared_norms
 from ldrf.processes import check_same, sum_number, sum_over, sum_slopes
 from ldrf.progress import progress
 from ldrf.result import Epoch, FinetuneResult, Measure, PruneResult, versions
-from ldrf.training import augment, blend
 from ldrf.tuning_data import Part, in_memory, own_batches, parts, read_sample
 from ldrf.tuning_state import Run, keep, resumed
 
@@ -236,7 +236,8 @@ def _set_modes(student: nn.Module, config: FinetuneConfig) -> None:
 def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generator) -> Tensor:
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
-    inputs = _augmented(part, generator, config.labels > 0) if config.augment else sample.inputs
+    chance = (generator, part.start, part.whole)
+    inputs = augmented(sample.inputs, *chance, blended=config.labels == 0) if config.augment else sample.inputs
     inputs = _ready(inputs, task.device, task.layout)
     with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
@@ -259,15 +260,6 @@ def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
             f"Got {int(labels.min())} to {int(labels.max())} instead."
         )
     return F.cross_entropy(scores, labels.to(scores.device))
-
-
-def _augmented(part: Part, generator: torch.Generator, labelled: bool) -> Inputs:
-    """Flipped and shifted, and blended unless labels say what each shows, where the input is one batch of images."""
-    inputs, images = part.sample.inputs, part.sample.inputs.tensors()
-    if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
-        return inputs
-    moved = inputs.map(lambda t: augment(t, generator, part.start, part.whole))
-    return moved if labelled else moved.map(lambda t: blend(t, generator, part.start, part.whole))
 
 
 def _ready(inputs: Inputs, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Inputs:

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ldrf.augmentation import augmented
 from ldrf.chance import same_chance
 from ldrf.config import PruneConfig, byte_count
 from ldrf.descent import Scaled, descend
@@ -67,7 +68,7 @@ def _descended(
     biases = {n: Scaled(b) for n, la in layers.items() if la.has_bias and (b := start.layers[n][1]) is not None}
     every = [*weights.values(), *biases.values()]
     rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, spreads, config)
-    read = {layer.result: layer for layer in sides}
+    read, generator = {layer.result: layer for layer in sides}, torch.Generator().manual_seed(config.seed)
     wanted = (spreads.keys() - read.keys()) | {source(layer, trace) for layer in sides}
 
     def with_tensors(tensors: tuple[Tensor, ...]) -> Weights:
@@ -77,6 +78,8 @@ def _descended(
 
     def losses(chunk: int) -> Iterator[Tensor]:
         whole = calibration.chunks[chunk]
+        if config.augment:  # also where this process has no rows of it: chance goes on alike in all of them
+            whole = augmented(whole, generator, calibration.starts[chunk], calibration.sizes[chunk], blended=False)
         pieces = -(-calibration.sizes[chunk] // rows)
         for piece in range(pieces):
             tensors = summed_gradients(*(tensor() for tensor in every))
@@ -108,7 +111,7 @@ class _DenseValues:
         one = self._run(network.example.map(lambda t: t[:1]), 0)
         size = sum(value.numel() * value.element_size() for value in one.values())
         rows = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
-        self.fit = 2 * size * rows <= network.calibration.room(byte_count(config.memory))
+        self.fit = not config.augment and 2 * size * rows <= network.calibration.room(byte_count(config.memory))
 
     def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
         found = self.known.get((chunk, piece)) or self._run(inputs, chunk)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from ldrf.allocator import keep_large_blocks
+from ldrf.augmentation import augment
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
@@ -147,32 +148,6 @@ def _schedule(step: int, images: int, recipe: Recipe) -> float:
         return max(epoch / recipe.warmup, 0.02)
     epochs = recipe.epochs if recipe.iterations is None else recipe.iterations / an_epoch
     return (epochs - epoch) / (epochs - recipe.warmup)
-
-
-def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
-    """Flip half of the images [n, c, h, w] and shift each by up to 4 pixels over zero padding.
-
-    Where they are the ones from ``start`` of a batch of ``whole`` images, chance treats them as it does in that batch.
-    """
-    n, _, h, w = images.shape
-    own = slice(start, start + n)
-    flip = torch.rand(whole or n, generator=generator)[own] < 0.5
-    images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
-    padded = F.pad(images, (4, 4, 4, 4)).permute(0, 2, 3, 1)  # [n, h+8, w+8, c]
-    top, left = torch.randint(0, 9, (2, whole or n, 1, 1), generator=generator)[:, own]
-    rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
-    return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
-
-
-def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
-    """Mix half of the images [n, c, h, w] with their neighbour, up to half and half; ``start``, ``whole`` as above.
-
-    A network is sure of the images it was trained on, but not of two of them at once.
-    """
-    own = slice(start, start + len(images))
-    amount, chosen = torch.rand(2, whole or len(images), generator=generator)[:, own]
-    share = torch.where(chosen < 0.5, 0.5 * amount, 0.0).view(-1, 1, 1, 1)
-    return torch.lerp(images, images.roll(1, 0), share.to(images))
 
 
 @torch.no_grad()

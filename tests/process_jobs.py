@@ -23,7 +23,7 @@ from ldrf.network import read_network
 from ldrf.norms import shared_norms
 from ldrf.tuning_data import own_batches, parts
 
-CONFIG = ldrf.PruneConfig(steps=12, chunk=8, energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=12, joint_steps=24, augment=True, chunk=8, energy=0.1)
 MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data")
 TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2)
 

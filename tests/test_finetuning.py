@@ -161,7 +161,7 @@ def test_labels_alone_need_no_dense_network():
 
 def test_images_with_labels_are_not_blended(cut, dense, monkeypatch):
     seen: list[int] = []
-    monkeypatch.setattr("ldrf.finetuning.blend", lambda t, *_: seen.append(len(t)) or t)
+    monkeypatch.setattr("ldrf.augmentation.blend", lambda t, *_: seen.append(len(t)) or t)
     labelled, config = [(images(64), torch.zeros(64).long())], replace(CONFIG, epochs=1, augment=True)
     ldrf.finetune(cut, dense, labelled, config=replace(config, labels=1.0))
     assert not seen

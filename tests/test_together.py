@@ -35,6 +35,16 @@ def test_the_outputs_come_nearer_on_held_out_images(kind: type[nn.Module]):
     assert f"({alone.held_out.reconstructed:.4f} unit by unit, " in str(joint) and "unit by unit" not in str(alone)
 
 
+@pytest.mark.parametrize("kind", [Inverted, Residual])
+def test_images_changed_by_chance_keep_it_from_fitting_the_few_that_were_given(kind: type[nn.Module]):
+    model, x, fresh = make(kind), images(32), images(200, seed=9)
+    plain, changed, again = (pruned(model, x, joint_steps=100, augment=on).model for on in (False, True, True))
+    with torch.no_grad():
+        errors = [float((slim(fresh) - model(fresh)).square().mean()) for slim in (plain, changed)]
+    assert errors[1] < 0.85 * errors[0]
+    assert all(torch.equal(a, b) for a, b in zip(changed.parameters(), again.parameters(), strict=True))
+
+
 @pytest.mark.parametrize("kind", [Residual, VitBlock, Heads, Gated, UNet])
 def test_other_networks_lose_nothing(kind: type[nn.Module]):
     model, x = make(kind), images(96)

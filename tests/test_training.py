@@ -7,7 +7,7 @@ from torch import nn
 
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError
-from ldrf.training import Recipe, augment, blend, evaluate, fine_tuning, save_weights, train, training_curve
+from ldrf.training import Recipe, evaluate, fine_tuning, save_weights, train, training_curve
 
 RECIPE = Recipe(epochs=3, batch=8, rate=0.05)
 
@@ -161,31 +161,6 @@ def test_evaluate_restores_the_mode():
     model = network().train()
     evaluate(model, data())
     assert model.training
-
-
-def test_blend_lays_up_to_half_of_a_neighbour_over_some_images():
-    images = torch.arange(64.0).view(64, 1, 1, 1).expand(64, 3, 2, 2)
-    mixed = blend(images, torch.Generator().manual_seed(0))
-    moved = (mixed - images)[1:, 0, 0, 0]  # the neighbour of each is one less than it
-    assert (moved <= 0).all() and (moved >= -0.5).all()
-    assert 20 <= int((moved < 0).sum()) <= 44
-    assert torch.equal(mixed[:, :1].expand_as(mixed), mixed), "all of an image moves alike"
-
-
-def test_a_part_of_a_batch_is_blended_in_the_shares_it_has_in_the_batch():
-    images = torch.arange(16.0).view(16, 1, 1, 1)
-    whole = blend(images, torch.Generator().manual_seed(1))
-    part = blend(images[4:9], torch.Generator().manual_seed(1), 4, 16)
-    assert torch.equal(whole[5:9], part[1:]), "but for the first, whose neighbour is the part's last"
-
-
-def test_augment_only_flips_and_shifts():
-    images = torch.rand(16, 3, 8, 8)
-    changed = augment(images, torch.Generator().manual_seed(0))
-    assert changed.shape == images.shape
-    for before, after in zip(images, changed, strict=True):
-        known = torch.cat([before.flatten(), torch.zeros(1)])
-        assert torch.isin(after, known).all()
 
 
 def test_weights_are_kept_in_half_precision_and_vectors_in_full(tmp_path):

@@ -1,0 +1,42 @@
+"""Images changed by chance, so that a network sees others than it was given."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldrf.inputs import Inputs
+
+
+def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool) -> Inputs:
+    """Flipped and shifted, and if wanted blended, where the input is one batch of images; all else as it is."""
+    images = inputs.tensors()
+    if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
+        return inputs
+    moved = inputs.map(lambda t: augment(t, generator, start, whole))
+    return moved.map(lambda t: blend(t, generator, start, whole)) if blended else moved
+
+
+def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
+    """Flip half of the images [n, c, h, w] and shift each by up to 4 pixels over zero padding.
+
+    Where they are the ones from ``start`` of a batch of ``whole`` images, chance treats them as it does in that batch.
+    """
+    n, _, h, w = images.shape
+    own = slice(start, start + n)
+    flip = torch.rand(whole or n, generator=generator)[own] < 0.5
+    images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
+    padded = F.pad(images, (4, 4, 4, 4)).permute(0, 2, 3, 1)  # [n, h+8, w+8, c]
+    top, left = torch.randint(0, 9, (2, whole or n, 1, 1), generator=generator)[:, own]
+    rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
+    return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
+
+
+def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
+    """Mix half of the images [n, c, h, w] with their neighbour, up to half and half; ``start``, ``whole`` as above.
+
+    A network is sure of the images it was trained on, but not of two of them at once.
+    """
+    own = slice(start, start + len(images))
+    amount, chosen = torch.rand(2, whole or len(images), generator=generator)[:, own]
+    share = torch.where(chosen < 0.5, 0.5 * amount, 0.0).view(-1, 1, 1, 1)
+    return torch.lerp(images, images.roll(1, 0), share.to(images))
