@@ -16,7 +16,7 @@ from ldrf.progress import progress
 from ldrf.rows import input_rows
 from ldrf.survey import survey
 
-CONFIG = ldrf.PruneConfig(steps=10)
+CONFIG = ldrf.PruneConfig(steps=10, joint_steps=20)
 
 
 @pytest.fixture

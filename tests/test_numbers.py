@@ -19,7 +19,7 @@ import ldrf
 from ldrf.rows import RowSums, damped_factor, least_squares
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
-JOINT = ldrf.PruneConfig(steps=8, energy=0.2)
+JOINT = ldrf.PruneConfig(steps=8, joint_steps=16, energy=0.2)
 DROPPED = "gives other outputs for the same inputs each time"
 
 

@@ -51,7 +51,7 @@ def test_descending_both_beats_solving_the_reader_alone(model, batch, widths):
     model = settled(model, 0)
     found = {}
     for solver in ("closed-form", "joint"):
-        config = ldrf.PruneConfig(solver=solver, steps=80, chunk=32)
+        config = ldrf.PruneConfig(solver=solver, steps=80, joint_steps=80, chunk=32)
         found[solver] = ldrf.prune(model, [batch], widths=widths, config=config)
     alone, joint = (found[s].history[0] for s in ("closed-form", "joint"))
     assert joint.way.startswith("descent")
@@ -64,7 +64,7 @@ def test_descending_both_beats_solving_the_reader_alone(model, batch, widths):
 
 def test_partners_move_with_their_producer():
     model, batch, widths = settled(Gated(), 0), *MODELS[0][1:]
-    slim = ldrf.prune(model, [batch], widths=widths, config=ldrf.PruneConfig(steps=20, chunk=32)).model
+    slim = ldrf.prune(model, [batch], widths=widths, config=ldrf.PruneConfig(steps=20, joint_steps=20, chunk=32)).model
     whole = [row.tolist() for row in model.up.weight]
     assert slim.up.weight.shape == (8, 10)
     assert not any(row.tolist() in whole for row in slim.up.weight)

@@ -29,7 +29,7 @@ from ldrf.cost import count_macs, count_parameters
 from ldrf.inputs import Inputs, read_inputs
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.1)
-JOINT = ldrf.PruneConfig(steps=12, energy=0.1)
+JOINT = ldrf.PruneConfig(steps=12, joint_steps=24, energy=0.1)
 
 
 def outputs(model: nn.Module, batch) -> list[torch.Tensor]:

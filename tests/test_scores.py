@@ -156,9 +156,9 @@ def test_all_methods_cut_queries_and_keys(layout: str):
 
 def test_the_svd_is_far_better_than_the_cut_and_a_target_finds_the_width():
     model = made("fused")
-    result = ldrf.prune(model, [tokens(256)], speedup=1.3, config=ldrf.PruneConfig(steps=20))
+    result = ldrf.prune(model, [tokens(256)], speedup=1.3, config=ldrf.PruneConfig(steps=20, joint_steps=40))
     assert 1.3 <= result.speedup < 1.6
-    one = ldrf.prune(model, [tokens(256)], keep={"q": 0.5}, config=ldrf.PruneConfig(steps=20))
+    one = ldrf.prune(model, [tokens(256)], keep={"q": 0.5}, config=ldrf.PruneConfig(steps=20, joint_steps=40))
     assert one.history[0].error < 0.7 * one.history[0].cut_error
 
 
