@@ -434,3 +434,19 @@ CASES = (
     *map(Case, (CalledTwice, Tied, Carriers, LinearOnly, Sequence1d)),
     *map(Case, (Dense, Grouped, Shuffled, UNet, Normed, Gated, Heads, Cross)),
 )
+
+
+# A file that names a network and its data to the command line: plugin.py:net and plugin.py:data.
+NET = """
+import torch
+from torch import nn
+
+def net():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
+
+def data(split):
+    generator = torch.Generator().manual_seed(len(split))
+    for _ in range(4):
+        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
+"""

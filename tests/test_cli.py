@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks import NET
 from results_on_disk import write_result
 from safetensors.torch import load_file
 from torch import nn
@@ -19,20 +20,6 @@ from ldrf.config import PruneConfig
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.zoo.cifar_resnet import resnet20
-
-NET = """
-import torch
-from torch import nn
-
-def net():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
-
-def data(split):
-    generator = torch.Generator().manual_seed(len(split))
-    for _ in range(4):
-        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
-"""
 
 
 @pytest.fixture

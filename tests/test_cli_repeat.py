@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks import NET
 from safetensors.torch import load_file, save_file
 
 import ldrf
@@ -18,19 +19,6 @@ from ldrf.config import PruneConfig
 from ldrf.data.plugins import call_factory
 from ldrf.record import sealed
 
-NET = """
-import torch
-from torch import nn
-
-def net():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
-
-def data(split):
-    generator = torch.Generator().manual_seed(len(split))
-    for _ in range(4):
-        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
-"""
 CODE = ["--model", "plugin.py:net", "--data", "plugin.py:data"]
 
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from networks import NET
 
 from ldrf.cli import main
 from ldrf.cli import reproduce as command
@@ -14,20 +15,6 @@ from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.recipe import Recipe, Scale, Section, prune_cell
 from ldrf.reproduce.recipes import RECIPES
 from ldrf.reproduce.tables import Table, number
-
-NET = """
-import torch
-from torch import nn
-
-def net():
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128, 4))
-
-def data(split):
-    generator = torch.Generator().manual_seed(len(split))
-    for _ in range(4):
-        yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
-"""
 
 
 def cells(scale: Scale) -> list[Cell]:
