@@ -17,16 +17,16 @@ def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int
 
 
 def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
-    """Flip half of the images [n, c, h, w] and shift each by up to 4 pixels over zero padding.
+    """Flip half of the images [n, c, h, w] and shift each by up to an eighth of its sides over zero padding.
 
     Where they are the ones from ``start`` of a batch of ``whole`` images, chance treats them as it does in that batch.
     """
     n, _, h, w = images.shape
-    own = slice(start, start + n)
+    own, (up, aside) = slice(start, start + n), (h // 8, w // 8)
     flip = torch.rand(whole or n, generator=generator)[own] < 0.5
     images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
-    padded = F.pad(images, (4, 4, 4, 4)).permute(0, 2, 3, 1)  # [n, h+8, w+8, c]
-    top, left = torch.randint(0, 9, (2, whole or n, 1, 1), generator=generator)[:, own]
+    padded = F.pad(images, (aside, aside, up, up)).permute(0, 2, 3, 1)  # [n, h + 2 up, w + 2 aside, c]
+    top, left = (torch.randint(0, 2 * s + 1, (whole or n, 1, 1), generator=generator)[own] for s in (up, aside))
     rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
     return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
 

@@ -54,9 +54,9 @@ class PruneConfig:
     """Descent steps per unit."""
     joint_steps: int | None = None
     """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None eight times ``steps``."""
-    augment: bool = False
-    """Flip images and shift them by up to 4 pixels in the joint steps: for some thousands of them, which would else fit
-    what is particular to the images given."""
+    augment: bool | None = None
+    """Flip images and shift them by up to an eighth in the joint steps, which would else fit what is their own: always,
+    never, or (None) where these steps go through the images more than 16 times."""
     rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4
@@ -109,7 +109,7 @@ class FinetuneConfig:
     norms: Norms = "frozen"
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
-    """Flip images and shift them by up to 4 pixels, and without labels blend half of them with others; --no-augment
+    """Flip images and shift them by up to an eighth, and without labels blend half of them with others; --no-augment
     leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""

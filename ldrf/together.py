@@ -28,6 +28,7 @@ from ldrf.tracing import Layer, Trace
 
 SHARE = 8  # steps of all units together, for each of a unit by itself: one of the former is worth far more
 RATE = 0.01  # top share of its size by which a tensor moves a step
+MANY = 16  # passes over the images after which steps fit what is particular to them, so that they had better change
 SIDE = "side of "  # before a layer's node: the same layer at full width
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 
@@ -67,7 +68,8 @@ def _descended(
     weights = {node: Scaled(start.layers[node][0]) for node in layers}
     biases = {n: Scaled(b) for n, la in layers.items() if la.has_bias and (b := start.layers[n][1]) is not None}
     every = [*weights.values(), *biases.values()]
-    rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, spreads, config)
+    changing = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
+    rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, spreads, config, fixed=not changing)
     read, generator = {layer.result: layer for layer in sides}, torch.Generator().manual_seed(config.seed)
     wanted = (spreads.keys() - read.keys()) | {source(layer, trace) for layer in sides}
 
@@ -78,7 +80,7 @@ def _descended(
 
     def losses(chunk: int) -> Iterator[Tensor]:
         whole = calibration.chunks[chunk]
-        if config.augment:  # also where this process has no rows of it: chance goes on alike in all of them
+        if changing:  # also where this process has no rows of it: chance goes on alike in all of them
             whole = augmented(whole, generator, calibration.starts[chunk], calibration.sizes[chunk], blended=False)
         pieces = -(-calibration.sizes[chunk] // rows)
         for piece in range(pieces):
@@ -104,14 +106,14 @@ def _descended(
 
 
 class _DenseValues:
-    """Values of the dense network at the goals, kept from pass to pass where those of all images fit the memory."""
+    """Values of the dense network at the goals, kept from pass to pass if the images are fixed and all fits in memory."""
 
-    def __init__(self, network: Network, goals: dict[str, float], config: PruneConfig) -> None:
+    def __init__(self, network: Network, goals: dict[str, float], config: PruneConfig, fixed: bool) -> None:
         self.network, self.goals, self.known = network, goals, {}
         one = self._run(network.example.map(lambda t: t[:1]), 0)
         size = sum(value.numel() * value.element_size() for value in one.values())
         rows = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
-        self.fit = not config.augment and 2 * size * rows <= network.calibration.room(byte_count(config.memory))
+        self.fit = fixed and 2 * size * rows <= network.calibration.room(byte_count(config.memory))
 
     def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
         found = self.known.get((chunk, piece)) or self._run(inputs, chunk)
