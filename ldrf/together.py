@@ -106,7 +106,7 @@ def _descended(
 
 
 class _DenseValues:
-    """Values of the dense network at the goals, kept from pass to pass if the images are fixed and all fits in memory."""
+    """Values of the dense network at the goals, kept from pass to pass if images are fixed and all fits in memory."""
 
     def __init__(self, network: Network, goals: dict[str, float], config: PruneConfig, fixed: bool) -> None:
         self.network, self.goals, self.known = network, goals, {}
