@@ -1,7 +1,8 @@
 """A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
 
 A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
-in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out.
+in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out. So
+are those that differ with other weights: what these weights hide, as behind a dead ReLU, the solved ones may show.
 """
 
 import copy
@@ -10,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from ldrf.errors import LdrfError
 from ldrf.forward import input_values
 from ldrf.grouping import units_of
 from ldrf.inputs import Inputs
-from ldrf.interpreter import Weights, run
+from ldrf.interpreter import Weights, folded, run
+from ldrf.layer_inputs import lively, misled, noted_inputs
 from ldrf.scores import with_heads
 from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
@@ -94,29 +96,20 @@ def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
 def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> Usable:
     """The units that can be cut in the model itself, and the others with the reason."""
     few = chunk.map(lambda t: t[:2])
-    inputs = input_values(trace, few)
-
-    def attempt(tried: tuple[Unit, ...]) -> tuple[float, bool]:
-        """How far the outputs are from those of the graph, and whether what attention works on is the same."""
-        kept = _without_last(tried)
-        with _attention_shapes() as own:
-            found = outputs_of(cut_copy(model, tried, kept), few)
-        with _attention_shapes() as wanted:
-            values = graph_outputs(trace, cut_weights(trace, tried, dense, kept), inputs)
-        return gap(found, values), sorted(own) == sorted(wanted)
-
-    rounding, shows = attempt(())
-    tolerance = min(MOST, max(LEAST, ROUNDING * rounding))
-
-    def works(tried: tuple[Unit, ...]) -> bool:
-        far, alike = attempt(tried)
-        return far <= tolerance and (alike or not shows)
-
-    if rounding > MOST:
+    trials = [_trial(trace, dense, model, few)]
+    if trials[0].rounding > MOST:
         raise LdrfError(
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
             "chance or on the values of its inputs, so it cannot be pruned."
         )
+    if units:
+        awake, bright = lively(model), few.map(lambda t: t.abs() if t.is_floating_point() else t)
+        other = _trial(trace, folded(trace, awake), awake, bright)
+        trials += [other] if other.rounding * ROUNDING < MOST else []
+
+    def works(tried: tuple[Unit, ...]) -> bool:
+        return all(trial.passes(tried) for trial in trials)
+
     good = largest(units, works)
     names = {u.name for u in good}
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
@@ -126,6 +119,50 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
     skipped = [Skipped(layer.name, reason) for u, reason in bad for layer in (u.producer, *u.partners)]
     return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One model with its graph: what of it can be told apart from its graph before anything is cut, and how far."""
+
+    attempt: Callable[[tuple[Unit, ...]], "_Seen"]
+    whole: "_Seen"
+
+    @property
+    def rounding(self) -> float:
+        return self.whole.far
+
+    def passes(self, tried: tuple[Unit, ...]) -> bool:
+        """Whether model and graph are no further apart with these units cut."""
+        seen, tolerance = self.attempt(tried), min(MOST, max(LEAST, ROUNDING * self.rounding))
+        return seen.far <= tolerance and (seen.alike or not self.whole.alike) and seen.astray <= self.whole.astray
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """How far a model's outputs are from the graph's, whether attention works on the same, who reads other values."""
+
+    far: float
+    alike: bool
+    astray: frozenset[str]
+
+
+def _trial(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Trial:
+    layers, inputs = {layer.name for layer in trace.layers}, input_values(trace, few)
+
+    def attempt(tried: tuple[Unit, ...]) -> _Seen:
+        kept = _without_last(tried)
+        copied = cut_copy(model, tried, kept)
+        with _attention_shapes() as own, noted_inputs(copied, layers) as noted:
+            found = outputs_of(copied, few)
+        with _attention_shapes() as wanted:
+            values = graph_values(trace, cut_weights(trace, tried, dense, kept), inputs)
+        if values is None:
+            return _Seen(math.inf, False, frozenset())
+        outputs = [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
+        return _Seen(gap(found, outputs), sorted(own) == sorted(wanted), misled(trace, noted, values))
+
+    return _Trial(attempt, attempt(()))
 
 
 def _without_last(units: tuple[Unit, ...]) -> Kept:
@@ -227,19 +264,18 @@ def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
 
 
 @torch.no_grad()
-def graph_outputs(trace: Trace, weights: Weights, inputs: dict[str, object]) -> list[Tensor] | None:
-    """Outputs of the traced graph with these weights, or None where it does not run."""
+def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> dict[str, Any] | None:
+    """All values of the traced graph with these weights, or None where it does not run."""
     try:
         with same_chance():
-            values = run(trace, weights, trace.nodes, dict(inputs))
+            return run(trace, weights, trace.nodes, dict(inputs))
     except Exception:
         return None
-    return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
 
 
-def gap(found: list[Tensor] | None, wanted: list[Tensor] | None) -> float:
+def gap(found: list[Tensor] | None, wanted: list[Tensor]) -> float:
     """The largest difference of two lists of outputs relative to the largest of each, infinite for other shapes."""
-    if found is None or wanted is None or len(found) < len(wanted):
+    if found is None or len(found) < len(wanted):
         return math.inf
     return max((_gap(a, b) for a, b in zip(found, wanted, strict=False)), default=0.0)
 
