@@ -28,7 +28,7 @@ def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: i
     padded = F.pad(images, (aside, aside, up, up)).permute(0, 2, 3, 1)  # [n, h + 2 up, w + 2 aside, c]
     top, left = (torch.randint(0, 2 * s + 1, (whole or n, 1, 1), generator=generator)[own] for s in (up, aside))
     rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
-    return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2)
+    return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2).contiguous()
 
 
 def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
