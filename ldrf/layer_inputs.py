@@ -28,7 +28,7 @@ def lively(model: nn.Module) -> nn.Module:
         return low + (high - low) * torch.rand(shape, generator=generator)
 
     for tensor in copied.parameters():
-        if tensor.is_floating_point() and tensor.ndim:
+        if tensor.is_floating_point() and tensor.ndim and tensor.numel():
             numbers = between(0.5, 1.5, tensor.shape)
             scale = between(0.5, 1.5, (len(tensor), *[1] * (tensor.ndim - 1)))
             tensor.copy_(numbers * scale / tensor[0].numel() if tensor.ndim > 1 else numbers)

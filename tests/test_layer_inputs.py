@@ -39,10 +39,11 @@ def test_a_dead_relu_does_not_hide_that_channels_are_shuffled_otherwise():
 def test_in_a_lively_copy_no_channel_sleeps_and_no_two_are_alike():
     model, x = make(Chain), images(4).abs()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
     awake = lively(model)
     with noted_inputs(awake, ["conv2", "fc"]) as noted, torch.no_grad():
         awake(x)
-    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())
+    assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in before.items())
     for (seen,) in noted.values():
         means = seen.transpose(0, 1).flatten(1).mean(1)
         assert (means > 0).all() and len(means.unique()) == len(means)
