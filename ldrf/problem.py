@@ -176,14 +176,15 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
         hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
         total = total + (1 - hidden) * distance(value, goal, metric, dim)
         if hidden:
-            seen, wanted = (_activated(problem.trace, consumer, v) for v in (value, goal))
+            seen, wanted = (activated(problem.trace, consumer.activation or "", v) for v in (value, goal))
             total = total + hidden * distance(seen, wanted, metric, dim)
     return total
 
 
-def _activated(trace: Trace, consumer: Consumer, value: Tensor) -> Tensor:
-    node = trace.node(consumer.activation or "")
-    return run(trace, Weights({}, {}), (node,), {consumer.goal: value})[node.name]
+def activated(trace: Trace, activation: str, value: Tensor) -> Tensor:
+    """What the named activation makes of a value."""
+    node = trace.node(activation)
+    return run(trace, Weights({}, {}), (node,), {node.all_input_nodes[0].name: value})[activation]
 
 
 def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners: Affine | None = None) -> Values:

@@ -17,12 +17,13 @@ from ldrf.chance import same_chance
 from ldrf.config import PruneConfig, byte_count
 from ldrf.descent import Scaled, descend
 from ldrf.forward import Values, input_values, run_lean
+from ldrf.grouping import activation_behind
 from ldrf.inputs import Inputs
 from ldrf.interpreter import Weights, run
 from ldrf.lockstep import Lockstep
 from ldrf.muon import Muon
 from ldrf.network import Network
-from ldrf.problem import apply_affine, source
+from ldrf.problem import BEHIND, activated, apply_affine, source
 from ldrf.processes import no_loss, sum_over, summed_gradients
 from ldrf.tracing import Layer, Trace
 
@@ -30,6 +31,7 @@ SHARE = 8  # steps of all units together, for each of a unit by itself: one of t
 RATE = 0.01  # top share of its size by which a tensor moves a step
 MANY = 16  # passes over the images after which steps fit what is particular to them, so that they had better change
 SIDE = "side of "  # before a layer's node: the same layer at full width
+ASIDE = 16.0  # how much heavier such a layer counts than the outputs, which are soon known by heart
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 
 
@@ -43,10 +45,10 @@ def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) 
     if not steps or not walk.changed or config.solver not in ("joint", "l1-mask"):
         return None
     sides = side_readers(walk)
-    spreads = goal_spreads(network, [*meeting_points(network, walk.slim), *(layer.result for layer in sides)])
-    if not spreads.keys() - set(network.trace.outputs):
+    goals = goal_weights(network, meeting_points(network, walk.slim), sides)
+    if not goals.keys() - set(network.trace.outputs):
         return None
-    return _descended(network, walk, sides, spreads, steps, config)
+    return _descended(network, walk, sides, goals, steps, config)
 
 
 def side_readers(walk: Lockstep) -> list[Layer]:
@@ -59,8 +61,21 @@ def side_readers(walk: Lockstep) -> list[Layer]:
     return [layer for layer in lost if shapes[layer.node] == walk.slim.layers[layer.node][0].shape[1:]]
 
 
+def goal_weights(network: Network, points: Collection[str], sides: Collection[Layer]) -> dict[str, float]:
+    """What a squared distance counts at each goal: one over its spread, more where a layer is compared at full width.
+
+    Such a layer is compared before the activation that follows it and, for the greater part, behind it.
+    """
+    shares = dict.fromkeys(points, 1.0)
+    for layer in sides:
+        behind = activation_behind(network.trace, layer.result)
+        parts = {layer.result: 1 - BEHIND, behind: BEHIND} if behind else {layer.result: 1.0}
+        shares |= {name: ASIDE * share for name, share in parts.items()}
+    return {name: shares[name] / spread for name, spread in goal_spreads(network, shares).items()}
+
+
 def _descended(
-    network: Network, walk: Lockstep, sides: list[Layer], spreads: dict[str, float], steps: int, config: PruneConfig
+    network: Network, walk: Lockstep, sides: list[Layer], goals: dict[str, float], steps: int, config: PruneConfig
 ) -> Weights:
     calibration, trace = network.calibration, network.trace
     start = walk.slim.with_layers({SIDE + layer.node: walk.whole[layer.node] for layer in sides})
@@ -69,9 +84,10 @@ def _descended(
     biases = {n: Scaled(b) for n, la in layers.items() if la.has_bias and (b := start.layers[n][1]) is not None}
     every = [*weights.values(), *biases.values()]
     changing = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
-    rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, spreads, config, fixed=not changing)
-    read, generator = {layer.result: layer for layer in sides}, torch.Generator().manual_seed(config.seed)
-    wanted = (spreads.keys() - read.keys()) | {source(layer, trace) for layer in sides}
+    rows, dense = _rows_at_once(network, sides, config), _DenseValues(network, goals, config, fixed=not changing)
+    generator = torch.Generator().manual_seed(config.seed)
+    aside = {name for layer in sides for name in (layer.result, activation_behind(trace, layer.result))}
+    wanted = (goals.keys() - aside) | {source(layer, trace) for layer in sides}
 
     def with_tensors(tensors: tuple[Tensor, ...]) -> Weights:
         found = dict(zip(weights, tensors, strict=False))
@@ -89,14 +105,10 @@ def _descended(
             if not part.rows:
                 yield no_loss(tensors)
                 continue
-            goals, now = dense(chunk, piece, part), with_tensors(tensors)
-            own = values_at(trace, now, part, wanted, chunk)
-            aside = {
-                name: apply_affine(layer, own[source(layer, trace)], *now.affine(SIDE + layer.node))
-                for name, layer in read.items()
-            }
-            found = own | aside
-            gaps = [F.mse_loss(found[n], goals[n], reduction="sum") / spread for n, spread in spreads.items()]
+            theirs, now = dense(chunk, piece, part), with_tensors(tensors)
+            mine = values_at(trace, now, part, wanted, chunk)
+            mine |= {name: value for layer in sides for name, value in _given_aside(layer, trace, now, mine)}
+            gaps = [weight * F.mse_loss(mine[n], theirs[n], reduction="sum") for n, weight in goals.items()]
             yield torch.stack(gaps).sum() / calibration.sizes[chunk]
 
     descend(every, losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
@@ -105,10 +117,19 @@ def _descended(
         return walk.slim.with_layers({node: moved.layers[node] for node in walk.changed})
 
 
+def _given_aside(layer: Layer, trace: Trace, now: Weights, values: Values) -> Iterator[tuple[str, Tensor]]:
+    """What a layer of full width makes of the slim values it reads, and what the activation behind it makes of that."""
+    given = apply_affine(layer, values[source(layer, trace)], *now.affine(SIDE + layer.node))
+    yield layer.result, given
+    behind = activation_behind(trace, layer.result)
+    if behind:
+        yield behind, activated(trace, behind, given)
+
+
 class _DenseValues:
     """Values of the dense network at the goals, kept from pass to pass if images are fixed and all fits in memory."""
 
-    def __init__(self, network: Network, goals: dict[str, float], config: PruneConfig, fixed: bool) -> None:
+    def __init__(self, network: Network, goals: Collection[str], config: PruneConfig, fixed: bool) -> None:
         self.network, self.goals, self.known = network, goals, {}
         one = self._run(network.example.map(lambda t: t[:1]), 0)
         size = sum(value.numel() * value.element_size() for value in one.values())

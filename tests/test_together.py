@@ -13,9 +13,18 @@ from ldrf import pipeline, together
 from ldrf.cutting import cut_weights
 from ldrf.lockstep import Lockstep
 from ldrf.network import Network, read_network
+from ldrf.problem import BEHIND
 from ldrf.promise import held_out_errors
 from ldrf.store import ActivationStore
-from ldrf.together import goal_spreads, meeting_points, reconstruct_together, side_readers, values_at
+from ldrf.together import (
+    ASIDE,
+    goal_spreads,
+    goal_weights,
+    meeting_points,
+    reconstruct_together,
+    side_readers,
+    values_at,
+)
 
 CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16)
 
@@ -150,6 +159,19 @@ def test_the_readers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatc
     assert moved is not None
     assert {n: w.shape for n, (w, _) in moved.layers.items()} == {n: w.shape for n, (w, _) in walk.slim.layers.items()}
     assert result.held_out is not None and result.held_out.reconstructed < result.held_out.unit_by_unit
+
+
+def test_a_layer_at_full_width_is_compared_before_and_behind_its_activation():
+    network, walk = solved(Chain)
+    layer = next(layer for layer in network.trace.layers if layer.name == "conv2")
+    (behind,) = network.trace.node(layer.result).users
+    (output,) = network.trace.outputs
+    weights = goal_weights(network, [output], [layer])
+    spreads = goal_spreads(network, weights)
+    counted = {name: weight * spreads[name] for name, weight in weights.items()}
+    wanted = {output: 1.0, layer.result: ASIDE * (1 - BEHIND), behind.name: ASIDE * BEHIND}
+    assert counted == pytest.approx(wanted) and "relu" in behind.name
+    assert goal_weights(network, meeting_points(network, walk.slim), []).keys() == {output}
 
 
 def test_a_number_of_steps_below_0_is_refused():
