@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 from torch import Tensor, fx
 
-from ldrf.channel_rules import ACTIVATIONS, RULES
+from ldrf.channel_rules import ACTIVATIONS, RULES, one_by_one
 from ldrf.channels import FIXED, Channels, Flow, Slice, unknown
 from ldrf.tracing import NORM, Layer, Trace, operation, source_of
 
@@ -37,7 +37,7 @@ def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed
         elif node.target is operator.getitem:
             result = _picked(node, next(iter(arriving.values())))
         elif isinstance(node.meta.get("val"), Tensor | list | tuple):
-            result = RULES.get(operation(node), unknown)(flow, node, arriving)
+            result = RULES.get(operation(node), one_by_one(node) or unknown)(flow, node, arriving)
         else:
             continue  # a size or a check: no channels in it
         if result is not None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, fx
 
 from ldrf import channel_products as products
@@ -195,6 +196,13 @@ def _prelu(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def _nothing(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
     """A size or another number taken from the value carries no channels."""
+
+
+def one_by_one(node: fx.Node) -> Rule | None:
+    """The rule of a call without one of its own that torch says works on each value by itself."""
+    if torch.Tag.pointwise not in getattr(node.target, "tags", ()):
+        return None
+    return _same if len(node.all_input_nodes) == 1 else _elementwise
 
 
 def _named(names: str, rule: Rule) -> dict[str, Rule]:

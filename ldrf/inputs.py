@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
 
+LABELS = ("labels", "label", "label_ids")  # as Hugging Face's data loaders and models call them
 LARGEST = 2**29  # elements of an input made up from what a folder says: two gigabytes
 
 
@@ -88,13 +89,16 @@ def main_output(outputs: Any) -> Tensor:
 
 def read_inputs(model: nn.Module, batch: Any) -> Inputs:
     """Pick from ``batch`` what ``model.forward`` takes; labels and other surplus entries are left out."""
-    parameters = list(inspect.signature(model.forward).parameters.values())
+    parameters = _parameters(model)
     if isinstance(batch, Tensor):
         found = Inputs((batch,), {})
     elif isinstance(batch, Mapping):
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = {p.name for p in parameters}
-        found = Inputs((), {k: v for k, v in batch.items() if takes_all or k in names})
+        needed = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
+        found = Inputs(
+            (), {k: v for k, v in batch.items() if k in needed or ((takes_all or k in names) and k not in LABELS)}
+        )
     elif isinstance(batch, Sequence) and not isinstance(batch, str):
         needed = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         needed = [p for p in needed if p.default is p.empty]
@@ -105,6 +109,16 @@ def read_inputs(model: nn.Module, batch: Any) -> Inputs:
         raise LdrfError(f"A calibration batch must be a tensor, a tuple or a dict. Got {type(batch).__name__} instead.")
     _check(found, batch)
     return found
+
+
+def _parameters(model: nn.Module) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(model.forward).parameters.values())
+    except (ValueError, TypeError) as problem:
+        raise LdrfError(
+            f"The forward of {type(model).__name__} cannot be looked into: pass the model as it was before "
+            "torch.jit.script or torch.jit.trace."
+        ) from problem
 
 
 def _check(found: Inputs, batch: Any) -> None:

@@ -10,7 +10,7 @@ from ldrf.allocation import reachable
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, mac_model
 from ldrf.network import Network, read_network, with_coupled
-from ldrf.planning import unit_ranks, unit_spectra
+from ldrf.planning import floors_of, unit_ranks, unit_spectra
 from ldrf.tables import table
 from ldrf.targets import Ignore
 from ldrf.units import Skipped, Unit, left_alone
@@ -22,7 +22,7 @@ class UnitView:
 
     name: str
     width: int
-    smallest: int  # its rank: the width below which it is not cut
+    smallest: int  # the width below which it is not cut: its rank, or what its groups need
     together: tuple[str, ...]  # layers whose outputs are cut with it
     readers: tuple[str, ...]
     macs: float
@@ -102,10 +102,8 @@ def inspect_network(network: Network, config: PruneConfig) -> Inspection:
 def _limits(network: Network, config: PruneConfig, total: float) -> Any:
     """The cost model and the smallest width of each unit."""
     cost = mac_model(network.trace, network.units, total)
-    if config.allocation == "uniform":
-        return cost, dict.fromkeys(cost.full, 1)
     spectra = unit_spectra(network.model, network.units)
-    return cost, unit_ranks(network.units, spectra, config.energy)
+    return cost, floors_of(network.units, unit_ranks(network.units, spectra, config.energy), config)
 
 
 def _span(units: tuple[str, ...], widths: dict[str, int]) -> int:

@@ -18,6 +18,7 @@ from ldrf.program import working_copy
 from ldrf.targets import Ignore, ignored_modules
 from ldrf.tracing import Trace, trace
 from ldrf.trial_cuts import usable_units
+from ldrf.unfollowed import unfollowed_layers
 from ldrf.units import Skipped, Unit, left_coupled
 
 
@@ -57,6 +58,7 @@ def read_network(
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
     units, skipped = usable_units(graph, dense, copied, calibration.example, protected)
+    skipped = (*skipped, *unfollowed_layers(copied, graph, units, skipped))
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once

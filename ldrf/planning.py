@@ -41,7 +41,7 @@ def _needs_coupled(network: Network, target: Target, spectra: dict[str, Tensor],
     if asked is not None:
         return any(unit.name in asked for unit in network.coupled)
     cost, ranks = _cost(network, target), unit_ranks(network.units, spectra, config.energy)
-    return reachable(cost, _floors(network.units, ranks, config)) < (target.speedup or target.params or 1.0)
+    return reachable(cost, floors_of(network.units, ranks, config)) < (target.speedup or target.params or 1.0)
 
 
 def _cost(network: Network, target: Target) -> CostModel:
@@ -50,7 +50,8 @@ def _cost(network: Network, target: Target) -> CostModel:
     return parameter_model(network.trace, network.units, count_parameters(network.model))
 
 
-def _floors(units: tuple[Unit, ...], ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
+def floors_of(units: tuple[Unit, ...], ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
+    """The smallest width of every unit: its rank, unless every unit is to keep the same share."""
     low = {u.name: 1 if config.allocation == "uniform" else min(ranks[u.name], u.width) for u in units}
     return {u.name: max(low[u.name], least_width(u)) for u in units}
 
@@ -134,7 +135,7 @@ def plan_widths(
         return Plan(exact_widths(target, network.units, network.skipped), errors, "readers")
     ratio, what = (target.speedup, "speedup") if target.speedup is not None else (target.params or 1.0, "params ratio")
     cost = _cost(network, target)
-    floors = _floors(network.units, ranks, config)
+    floors = floors_of(network.units, ranks, config)
     check_reachable(cost, floors, ratio, what, config.energy)
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, ratio, floors), errors, "readers")

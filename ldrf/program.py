@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
+from torch.utils import _pytree as pytree
 
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
@@ -23,8 +24,7 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            shapes = free_batch(model, example, Dim.AUTO)
-            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+            program = _exported(model, args, kwargs)
             return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
@@ -33,6 +33,36 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
         where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
         first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
+    shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+    if _has_free_batch(program):
+        return program
+    try:
+        other = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
+    except Exception:
+        return program
+    return other if _has_free_batch(other) else program
+
+
+def _has_free_batch(program: torch.export.ExportedProgram) -> bool:
+    """Whether the number of examples is a symbol, not a number that the model's code made of it, as ``len(x)`` does."""
+    given = set(program.graph_signature.user_inputs)
+    values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
+    return any(isinstance(v, Tensor) and v.ndim and known_size(v.shape[0]) is None for v in values)
+
+
+def known_size(size: Any) -> int | None:
+    """A size as a number, or None where it is a symbol that stands for many.
+
+    A symbol is read, not turned into an int: that would fix it from here on.
+    """
+    if isinstance(size, int):
+        return size
+    return None if size.node.expr.free_symbols else int(size.node.expr)
 
 
 def _is_users(path: Path) -> bool:
@@ -46,9 +76,8 @@ def _installed(filename: str) -> bool:
 
 def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
     """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
-    names = list(inspect.signature(model.forward).parameters)
-    given = {**dict(zip(names, example.args, strict=False)), **example.kwargs}
-    return {name: {0: batch} if isinstance(v, Tensor) and v.ndim else None for name, v in given.items()}
+    given = inspect.signature(model.forward).bind(*example.args, **example.kwargs).arguments
+    return pytree.tree_map(lambda v: {0: batch} if isinstance(v, Tensor) and v.ndim else None, dict(given))
 
 
 def _two_rows(value: Any) -> Any:
@@ -60,4 +89,12 @@ def _two_rows(value: Any) -> Any:
 
 def working_copy(model: nn.Module) -> nn.Module:
     """A float32 deep copy in eval mode and the usual layout: the one that is traced, never the user's own."""
-    return lay_out(copy.deepcopy(model).eval().float().cpu(), torch.contiguous_format)
+    try:
+        copied = copy.deepcopy(model)
+    except Exception as problem:
+        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(
+            f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {told} Where weights are computed "
+            "from others, as by torch.nn.utils.weight_norm, take that off first (remove_weight_norm)."
+        ) from problem
+    return lay_out(copied.eval().float().cpu(), torch.contiguous_format)

@@ -80,9 +80,11 @@ class PruneResult:
         return str(self)
 
     def __str__(self) -> str:
+        told = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
         rows = [
-            (h.name, h.full, h.width, h.rank, f"({h.rank}, {h.full}]", f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way)
-            for h in self.history
+            (name, full, self.widths[name], rank, f"({rank}, {full}]", *told.get(name, ("", "", "left as it was")))
+            for name, full in self.full_widths.items()
+            for rank in (self.ranks[name],)
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]

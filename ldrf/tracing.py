@@ -15,11 +15,12 @@ from torch import Tensor, fx, nn
 
 from ldrf.inputs import Inputs
 from ldrf.narrowing import RESHAPES
-from ldrf.program import export_program
+from ldrf.program import export_program, known_size
 
 CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
 LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
+LAYER_CALLS = CONVOLUTIONS | TRANSPOSED | LINEARS
 NORM = "aten._native_batch_norm_legit_no_training"
 # Calls that a per-channel tensor goes through before it meets a map, as in scale.view(-1, 1, 1).
 TENSOR_VIEWS = RESHAPES | {f"aten.{name}" for name in ("unsqueeze", "clone", "alias", "detach", "_to_copy", "slice")}
@@ -189,7 +190,7 @@ def operation(node: fx.Node) -> str:
 
 def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     op = operation(node)
-    if node.op != "call_function" or op not in CONVOLUTIONS | TRANSPOSED | LINEARS:
+    if node.op != "call_function" or op not in LAYER_CALLS:
         return None
     args = bound_args(node)
     weight, bias = args["weight"], args.get("bias")
@@ -229,12 +230,10 @@ def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
 
 
 def _entries(size: Any, batch: Any) -> int:
-    """A dimension as it is for a single example; the model may have fixed the size of a batch itself.
-
-    A symbol is read, not turned into an int: that would fix the size of the batch from here on.
-    """
-    if isinstance(size, int):
-        return size // batch if isinstance(batch, int) and size % batch == 0 else size
+    """A dimension as it is for a single example; the model may have fixed the size of a batch itself."""
+    known, whole = known_size(size), None if batch is None else known_size(batch)
+    if known is not None:
+        return known // whole if whole and known % whole == 0 else known
     expression = size.node.expr
     return max(1, int(expression.subs(dict.fromkeys(expression.free_symbols, 1))))
 

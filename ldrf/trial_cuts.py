@@ -27,7 +27,7 @@ from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
 from ldrf.forward import input_values
 from ldrf.grouping import units_of
-from ldrf.inputs import Inputs
+from ldrf.inputs import Inputs, repeated
 from ldrf.interpreter import Weights, folded, run
 from ldrf.layer_inputs import lively, misled, noted_inputs
 from ldrf.scores import with_heads
@@ -35,7 +35,7 @@ from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
 from ldrf.tracing import Trace
 from ldrf.units import Attribute, Skipped, Unit
-from ldrf.unused import calls, unused_layers
+from ldrf.unused import TRAINED, called_in_training, calls, unused_layers
 
 ROUNDING = 100  # a cut network may differ from its graph so many times more than the whole one does
 LEAST, MOST = 1e-5, 1e-3  # and always by so much, never by more, relative to the largest output
@@ -96,6 +96,7 @@ def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
 def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> Usable:
     """The units that can be cut in the model itself, and the others with the reason."""
     few = chunk.map(lambda t: t[:2])
+    _check_batches(trace, dense, model, few)
     trials = [_trial(trace, dense, model, few)]
     if trials[0].rounding > MOST:
         raise LdrfError(
@@ -107,7 +108,12 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
         other = _trial(trace, folded(trace, awake), awake, bright)
         trials += [other] if other.rounding * ROUNDING < MOST else []
 
+    unused = unused_layers(trace, model, few)
+    trained = _shapes_in_training(model, few) if any(layer.reason == TRAINED for layer in unused) else None
+
     def works(tried: tuple[Unit, ...]) -> bool:
+        if trained and _shapes_in_training(cut_copy(model, tried, _without_last(tried)), few) != trained:
+            return False
         return all(trial.passes(tried) for trial in trials)
 
     good = largest(units, works)
@@ -115,10 +121,25 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
     good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
     names = {u.name for u in good}
-    unused = unused_layers(trace, model, few)
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
     skipped = [Skipped(layer.name, reason) for u, reason in bad for layer in (u.producer, *u.partners)]
     return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
+
+
+def _check_batches(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> None:
+    """Raise where the model takes another number of examples, and its graph does not."""
+    more = repeated(few, 3)
+    if graph_values(trace, dense, input_values(trace, more)) is None and outputs_of(model, more) is not None:
+        raise LdrfError(
+            f"The forward of {type(model).__name__} makes a plain number of the batch size, so it can be traced for "
+            "one size only: where it says len(x), int(x.shape[0]) or x.size(0).item(), let it say x.shape[0]."
+        )
+
+
+def _shapes_in_training(model: nn.Module | None, chunk: Inputs) -> list[torch.Size] | None:
+    """Shapes that a copy of the model gives in training mode, where it may call more layers; None where it fails."""
+    outputs = outputs_of(copy.deepcopy(model).train() if model is not None else None, chunk)
+    return None if outputs is None else [t.shape for t in outputs]
 
 
 @dataclass(frozen=True)
@@ -177,7 +198,11 @@ def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, 
     with calls(copied, [layer.name for layer in unused]) as seen:
         outputs_of(copied, chunk)
     stopped = sorted(seen.begun - seen.ended)
-    return f"'{stopped[0]}' reads it too, and nothing uses what that gives" if stopped else SPELT_OUT
+    if stopped:
+        return f"'{stopped[0]}' reads it too, and nothing uses what that gives"
+    seen = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
+    stopped = sorted(seen.begun - seen.ended)
+    return f"'{stopped[0]}', which the model calls in training only, reads it too" if stopped else SPELT_OUT
 
 
 def _counted(model: nn.Module, unit: Unit) -> Unit:

@@ -1,7 +1,8 @@
 """Layers of a model whose results nothing uses: no traced graph has them, yet the model's code may call them."""
 
+import copy
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import torch
@@ -12,6 +13,7 @@ from ldrf.tracing import Trace
 from ldrf.units import Skipped
 
 IDLE = "the model does not call it"
+TRAINED = "the model calls it in training only"
 UNUSED = "nothing uses its outputs"
 
 
@@ -24,7 +26,19 @@ def unused_layers(trace: Trace, model: nn.Module, chunk: Inputs) -> tuple[Skippe
         return ()
     with calls(model, names) as seen, torch.no_grad():
         chunk.call(model)
-    return tuple(Skipped(name, UNUSED if name in seen.begun else IDLE) for name in names)
+    idle = [name for name in names if name not in seen.begun]
+    trained = called_in_training(model, idle, chunk).begun if idle else ()
+    return tuple(
+        Skipped(name, UNUSED if name in seen.begun else TRAINED if name in trained else IDLE) for name in names
+    )
+
+
+def called_in_training(model: nn.Module, names: Iterable[str], chunk: Inputs) -> "Calls":
+    """Which of the named modules a copy of the model calls in training mode, as far as it runs there."""
+    copied = copy.deepcopy(model).train()
+    with calls(copied, names) as seen, torch.no_grad(), suppress(Exception):
+        chunk.call(copied)
+    return seen
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The last look at a slim model before it is handed out: it runs, computes what was solved for, and can be trained."""
+"""The last look at a slim model before it is handed out: it runs, computes what was solved for, exports and trains."""
 
 from typing import Any
 
@@ -9,22 +9,28 @@ from torch.utils import _pytree as pytree
 from ldrf.chance import same_chance
 from ldrf.errors import LdrfError
 from ldrf.forward import input_values, run_lean
-from ldrf.inputs import Inputs
+from ldrf.inputs import Inputs, repeated
 from ldrf.interpreter import Weights
 from ldrf.network import Network
-from ldrf.program import working_copy
+from ldrf.program import export_program, working_copy
+from ldrf.recomposition import output_statistics, recompose
 from ldrf.tensor_files import first_odd
+
+SOLVED = 1e-3  # how far the slim model may be from the weights that were solved for, relative to the largest output
+WHOLE = 1e-4  # and, at full width, from the dense model
+ROUNDING = 100  # or so many times as far as the dense model is from its own graph, up to the first
 
 
 @torch.no_grad()
-def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float = 1e-3) -> None:
-    """Raise unless ``model`` runs at another batch size and gives what the slim weights say, in the dense shapes."""
-    copied = working_copy(model)
-    chunk = network.example.map(lambda t: t[: max(1, len(t) - 1)])
+def verify(network: Network, slim: Weights, model: nn.Module) -> None:
+    """Raise unless ``model`` runs at another batch size, gives what ``slim`` says in the dense shapes, exports again
+    and trains; and unless the same steps at full width give back the dense model."""
+    copied, dense, rows = working_copy(model), working_copy(network.model), network.example.rows
+    rows = rows - 1 if rows > 3 else rows + 1
+    chunk = repeated(network.example.map(lambda t: t[:rows]), rows)
     try:
-        with same_chance():
-            outputs = _tensors(chunk.call(copied))
-        shapes = [t.shape for t in _tensors(chunk.call(working_copy(network.model)))]
+        outputs = _outputs(copied, chunk)
+        wanted = _outputs(dense, chunk)
     except Exception as problem:
         raise LdrfError(
             f"The slim {type(model).__name__} does not run, so it is not handed out: {problem}"
@@ -36,21 +42,58 @@ def verify(network: Network, slim: Weights, model: nn.Module, tolerance: float =
             f"The slim {type(model).__name__} is not handed out: numbers of '{odd}' do not fit "
             f"{model.state_dict()[odd].dtype}; prune a float32 copy."
         )
-    if [t.shape for t in outputs] != shapes:
+    if [t.shape for t in outputs] != [t.shape for t in wanted]:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
+    gap, precision = _gap(outputs, _traced(network, slim, chunk)), _precision(model)
+    if not gap < max(SOLVED, precision):
+        raise LdrfError(
+            f"The slim {type(model).__name__} differs from what was solved for by {gap:.2g}: not handed out."
+        )
+    few = chunk.map(lambda t: t[:2])
+    _check_whole(network, dense, few, precision)
+    _check_exports(copied, few)
+    _check_trains(copied.train(_runs_in_training(dense, few)), few)
+
+
+def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Any]:
+    """Outputs of the traced graph with these weights."""
     trace = network.trace
     with same_chance():
-        values = run_lean(trace, slim, 0, len(trace.nodes), input_values(trace, chunk))
-    tolerance = max(tolerance, 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point()))
-    expected = [values.get(name) for name in trace.outputs]
-    for found, wanted in zip(outputs, expected, strict=False):
-        if isinstance(wanted, Tensor) and found.is_floating_point() and found.shape == wanted.shape:
-            gap = float((found - wanted).abs().max()) / (float(wanted.abs().max()) + 1e-6)
-            if not gap < tolerance:
-                raise LdrfError(
-                    f"The slim {type(model).__name__} differs from what was solved for by {gap:.2g}: not handed out."
-                )
-    _check_trains(copied, chunk.map(lambda t: t[:2]))
+        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, chunk))
+    return [values.get(name) for name in trace.outputs]
+
+
+def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: float) -> None:
+    """Raise unless every layer folded and restored at its full width computes what the dense model computes."""
+    whole = {unit.name: torch.arange(unit.width) for unit in network.units}
+    nodes = {la.node for la in network.trace.layers if network.trace.called.get(la.weight, 1) == 1}
+    statistics = output_statistics(network.trace, network.dense, nodes, network.calibration, examples=1)
+    restored = working_copy(recompose(network, network.dense, nodes, whole, statistics))
+    wanted = _outputs(dense, few)
+    gap, rounding = _gap(_outputs(restored, few), wanted), _gap(wanted, _traced(network, network.dense, few))
+    if not gap <= max(WHOLE, precision, min(ROUNDING * rounding, SOLVED)):
+        raise LdrfError(
+            f"{type(dense).__name__} is not the same when its layers are taken apart and put together again at full "
+            f"width (its outputs differ by {gap:.2g}), so no slim model is handed out."
+        )
+
+
+def _check_exports(model: nn.Module, few: Inputs) -> None:
+    try:
+        export_program(model, few)
+    except LdrfError as problem:
+        raise LdrfError(
+            f"The slim {type(model).__name__} does not export any more, so it is not handed out: {problem}"
+        ) from problem
+
+
+def _runs_in_training(dense: nn.Module, few: Inputs) -> bool:
+    """Whether the dense model takes such inputs in training mode; a detector wants boxes there, too."""
+    try:
+        few.call(dense.train())
+    except Exception:
+        return False
+    return True
 
 
 @torch.enable_grad()
@@ -65,6 +108,26 @@ def _check_trains(model: nn.Module, chunk: Inputs) -> None:
         raise LdrfError(
             f"The slim {type(model).__name__} cannot be trained, so it is not handed out: {problem}"
         ) from problem
+
+
+def _precision(model: nn.Module) -> float:
+    """How far outputs may differ because of the kind of numbers the model is kept in."""
+    return 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point())
+
+
+def _gap(found: list[Tensor], wanted: list[Any]) -> float:
+    """The largest difference of two lists of outputs, relative to the largest value of each."""
+    gaps = [
+        float((a - b).abs().max()) / (float(b.abs().max()) + 1e-6)
+        for a, b in zip(found, wanted, strict=False)
+        if isinstance(b, Tensor) and a.is_floating_point() and a.shape == b.shape and b.numel()
+    ]
+    return max(gaps, default=0.0)
+
+
+def _outputs(model: nn.Module, chunk: Inputs) -> list[Tensor]:
+    with same_chance():
+        return _tensors(chunk.call(model))
 
 
 def _tensors(outputs: Any) -> list[Tensor]:

@@ -220,3 +220,30 @@ def test_the_first_part_of_a_split_view_can_shrink_instead():
     assert flow.values[graph.outputs[0]].dim == 1
     roots = flow.roots(np.arange(6))
     assert len(set(roots[:3])) == len(set(roots[3:])) == 1 and roots[0] != roots[3]
+
+
+@pytest.mark.parametrize("name", ["atan", "asinh", "erfc", "exp2", "sinc", "tan", "trunc", "sgn", "nan_to_num", "relu"])
+def test_any_function_of_single_values_is_followed(name: str):
+    class Bent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(getattr(torch, name)(self.first(x)))
+
+    found = ldrf.inspect(Bent(), [torch.randn(8, 6)])
+    assert [unit.name for unit in found.units] == ["first"]
+
+
+def test_a_function_of_two_values_without_a_rule_ties_them():
+    class Bent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.other, self.second = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.second(torch.atan2(self.first(x), self.other(x)))
+
+    found = ldrf.inspect(Bent(), [torch.randn(8, 6)], config=ldrf.PruneConfig(coupled=True))
+    assert [(unit.name, unit.together) for unit in found.units] == [("first", ("other",))]

@@ -1,5 +1,6 @@
 """Batches of every shape a data loader gives become the arguments of one forward call."""
 
+import warnings
 from collections import OrderedDict, namedtuple
 
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+import ldrf
 from ldrf.errors import LdrfError
 from ldrf.inputs import chunked, read_inputs
 
@@ -84,3 +86,26 @@ def test_one_tensor_is_one_batch_and_a_number_is_none():
     assert [c.rows for c in chunked(One(), X, 3)] == [3, 1]
     with pytest.raises(LdrfError, match="must be an iterable. Got int"):
         list(chunked(One(), 3, 4))  # pyright: ignore
+
+
+class Labelled(nn.Module):
+    def forward(self, pixels, labels=None, **others):
+        return pixels
+
+
+class NeedsLabels(nn.Module):
+    def forward(self, pixels, labels):
+        return pixels
+
+
+def test_labels_are_left_out_where_the_model_can_do_without():
+    batch = {"pixels": X, "labels": LABEL, "label": LABEL}
+    assert set(read_inputs(Labelled(), batch).kwargs) == {"pixels"}
+    assert set(read_inputs(NeedsLabels(), batch).kwargs) == {"pixels", "labels"}
+
+
+def test_a_scripted_model_is_refused_with_what_to_pass_instead():
+    told = "pass the model as it was before torch.jit.script"
+    with warnings.catch_warnings(), pytest.raises(LdrfError, match=told):
+        warnings.simplefilter("ignore")  # torch.jit is deprecated, and its copies warn of their own gradients
+        ldrf.inspect(torch.jit.script(nn.Sequential(nn.Linear(3, 3))), [X])  # pyright: ignore[reportArgumentType]

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+import torch
 from networks import Bottleneck, Chain, Grouped, VitBlock
 
 import ldrf
 from ldrf.cli import main
 from ldrf.inspection import inspect_network
+from ldrf.zoo.pretrained import pretrained_vgg9
 
 
 def test_units_name_what_is_cut_with_them_and_who_reads_them(network):
@@ -53,3 +55,14 @@ def test_the_command_prints_the_same(capsys):
 def test_wrong_commands_say_what_is_wrong(argv, words, capsys):
     assert main(argv) in (1, 2)
     assert words in capsys.readouterr().err
+
+
+def test_the_bundled_network_is_looked_at_with_its_own_weights_and_others_say_that_they_are_random(capsys):
+    assert main(["inspect", "vgg9", "--json"]) == 0
+    bundled = json.loads(capsys.readouterr().out)
+    own = ldrf.inspect(pretrained_vgg9(), [torch.randn(2, 3, 32, 32)])
+    assert bundled["largest_speedup"] == pytest.approx(own.speedup)
+    assert main(["inspect", "vgg9"]) == 0
+    assert "Weights are random here" not in capsys.readouterr().out
+    assert main(["inspect", "resnet20"]) == 0
+    assert "depend on --weights" in capsys.readouterr().out

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from networks import Bottleneck, Branches, Carriers, Chain, Inverted, Residual
+from networks import Bottleneck, Branches, Carriers, Chain, Gated, Inverted, Residual
 from torch import nn
 
 from ldrf.errors import LdrfError
@@ -114,3 +114,15 @@ def test_a_name_means_the_module_with_all_it_contains():
 def test_an_unknown_name_in_ignore_is_refused(ignore):
     with pytest.raises(LdrfError, match="Unknown layer '.*' in ignore="):
         ignored_modules(Chain(), ignore)
+
+
+def test_layers_that_are_cut_with_another_are_pointed_to_it_and_named_where_they_are_ignored(network):
+    net = network(Gated)
+    unit = next(u for u in net.units if u.partners)
+    partner = unit.partners[0].name
+    with pytest.raises(LdrfError, match=f"Layer '{partner}' in widths= is cut with '{unit.name}'"):
+        exact_widths(Target(widths={partner: 2}), net.units, ())
+    left, skipped = apply_ignore(frozenset({partner}), (unit,))
+    reasons = {s.name: s.reason for s in skipped}
+    assert not left and reasons[partner] == "it is ignored"
+    assert reasons[unit.name] == f"'{partner}', which it would change, is ignored"

@@ -2,6 +2,8 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
+from ldrf.cost import count_macs
 from ldrf.errors import LdrfError
 from ldrf.forward import input_values
 from ldrf.inputs import Inputs, read_inputs
@@ -232,5 +235,62 @@ class FixedTable(nn.Module):
 def test_what_does_not_depend_on_the_images_is_no_layer():
     model = FixedTable().eval()
     assert [layer.name for layer in trace(model, Inputs((torch.randn(2, 7),), {})).layers] == ["net.0", "net.2"]
+    reasons = {s.name: s.reason for s in ldrf.inspect(model, [torch.randn(8, 7)]).skipped}
+    assert reasons["table_net.0"] == "it reads tensors of the model, not its inputs"
     result = ldrf.prune(model, [torch.randn(64, 7)], widths={"net.0": 5}, config=ldrf.PruneConfig(steps=3))
     assert result.widths == {"net.0": 5}
+
+
+class Counting(nn.Module):
+    """Its code turns the number of images into a plain one."""
+
+    def __init__(self, count: Callable[[Tensor], int]) -> None:
+        super().__init__()
+        self.count = count
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).relu().reshape(self.count(x), -1))
+
+
+@pytest.mark.parametrize("count", [len, lambda x: int(x.shape[0]), lambda x: x.size()[0]], ids=["len", "int", "size"])
+def test_a_batch_that_the_code_counts_stays_free(count):
+    model = Counting(count)
+    found = ldrf.inspect(model, [images(6, shape=(3, 4, 4))])
+    assert found.macs == count_macs(model, Inputs((images(1, shape=(3, 4, 4)),), {}))
+    assert found.share == 1.0 and found.speedup > 1
+    result = ldrf.prune(model, [images(20, shape=(3, 4, 4))], widths={"first": 4}, config=ldrf.PruneConfig(steps=2))
+    assert result.model(images(7, shape=(3, 4, 4))).shape == (7, 5)
+
+
+def test_a_batch_that_cannot_be_free_is_told():
+    with pytest.raises(LdrfError, match=r"forward of Counting makes a plain number of the batch size.*x\.shape\[0\]"):
+        ldrf.prune(Counting(lambda x: len(list(x))), [images(20, shape=(3, 4, 4))], widths={"first": 4})
+
+
+class Wrapped(nn.Module):
+    """Hands on whatever it is given, as torch's own wrappers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        return self.net(*args, **kwargs)
+
+
+def test_wrappers_and_parallel_models_are_traced():
+    config = ldrf.PruneConfig(steps=2, joint_steps=2)
+    for model, name in ((Wrapped(), "net.0"), (nn.DataParallel(Wrapped().net), "module.0")):
+        result = ldrf.prune(model, [images(12)], widths={name: 4}, config=config)
+        assert type(result.model) is type(model) and result.model(images(3)).shape[1] == 4
+
+
+def test_a_model_that_cannot_be_copied_is_refused_with_the_way_out():
+    layer = nn.Linear(3, 3)
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(layer)
+    model = nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 3))
+    model(torch.randn(2, 3))
+    with pytest.raises(LdrfError, match=r"Sequential cannot be copied.*remove_weight_norm"):
+        working_copy(model)

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.unused import IDLE, UNUSED
+from ldrf.unused import IDLE, TRAINED, UNUSED
 
 IMAGES = [torch.randn(16, 3, 8, 8, generator=torch.Generator().manual_seed(0))]
 
@@ -74,3 +74,30 @@ def test_a_number_of_small_effect_is_found_too(change: float):
     found = ldrf.inspect(Counting(change), [torch.randn(8, 6)])
     assert {s.name: s.reason for s in found.skipped}["first"] == "the model's forward spells out its width"
     assert not found.units
+
+
+class Deep(nn.Module):
+    """A chain whose second layer is read by a head in training alone, as GoogLeNet's are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second, self.third = nn.Conv2d(3, 8, 3), nn.Conv2d(8, 12, 3), nn.Conv2d(12, 8, 1)
+        self.norm = nn.BatchNorm2d(8)
+        self.out, self.head, self.later = nn.Linear(8, 4), nn.Linear(12, 4), nn.Linear(3, 3)
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        x = self.second(self.norm(self.first(x)).relu()).relu()
+        out = self.out(self.third(x).relu().mean((2, 3)))
+        return (out, self.head(x.mean((2, 3)))) if self.training else out
+
+
+def test_what_a_layer_reads_that_is_called_in_training_only_keeps_its_width():
+    model = Deep().eval()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    result = ldrf.prune(model, IMAGES, speedup=1.3, config=ldrf.PruneConfig(solver="closed-form"))
+    reasons = {s.name: s.reason for s in result.skipped}
+    assert reasons["second"] == "'head', which the model calls in training only, reads it too"
+    assert reasons["head"] == TRAINED and reasons["later"] == IDLE
+    assert result.widths.keys() == {"first", "third"}
+    assert [t.shape for t in result.model.train()(IMAGES[0])] == [(16, 4), (16, 4)]
+    assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

@@ -10,9 +10,9 @@ from tyro.conf import Positional, arg
 import ldrf
 from ldrf.cli.models import ZOO, build, open_model
 from ldrf.cli.output import Report, UsageError
-from ldrf.data.plugins import is_factory
 from ldrf.data.sources import open_data
 
+UNTRAINED = "Weights are random here: how far units can be cut, and the largest speedup, depend on --weights."
 HELP = """Look before cutting: prunable units, what is cut with them, and why each other layer keeps its width.
 
 For example: ldrf inspect torchvision:mobilenet_v2"""
@@ -30,6 +30,8 @@ class Inspect:
     """Shape of one random image, such as 3,224,224."""
     coupled: bool = False
     """Count widths that residual sums tie together as prunable too."""
+    weights: Annotated[str | None, arg(metavar="FILE")] = None
+    """Trained weights, .safetensors or .pth: they decide how far each unit can be cut."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     json: bool = False
@@ -43,14 +45,17 @@ class Inspect:
         batch = next(iter(open_data(self.data, "train").take(4))) if self.data else self._random(model)
         config = ldrf.PruneConfig(coupled=True) if self.coupled else ldrf.PruneConfig()
         found = ldrf.inspect(model, [batch], config=config)
-        return Report(found.as_dict(), [str(found)])
+        return Report(found.as_dict(), [str(found), *([UNTRAINED] if self._is_untrained() else [])])
 
     def _model(self) -> nn.Module:
-        """The model with random weights where it is known by name: its shapes are all that matters."""
-        by_name = self.model in ZOO or self.model.partition(":")[0] in ("torchvision", "timm") or is_factory(self.model)
-        if by_name and self.architecture is None:
+        """The model with the weights given or bundled; those of libraries are not loaded just to look."""
+        if self._is_untrained():
             return build(self.model).eval()
-        return open_model(self.model, None, self.architecture).model
+        return open_model(self.model, self.weights, self.architecture).model
+
+    def _is_untrained(self) -> bool:
+        by_name = self.model in set(ZOO) - {"vgg9"} or self.model.startswith(("torchvision:", "timm:"))
+        return by_name and self.weights is None and self.architecture is None
 
     def _random(self, model: nn.Module) -> Tensor:
         if self.shape is not None:

@@ -110,7 +110,7 @@ def run_cells(
     if not matching:
         raise LdrfError(f"No cell matches '{glob}': the cells are {', '.join(cell.name for cell in cells)}.")
     wanted = [cell for cell in _with_sources(matching) if shelf.find(cell) is None]
-    with _bar(len(cells), len(cells) - len(wanted)) as bar:
+    with _bar(len(cells), sum(shelf.find(cell) is not None for cell in cells)) as bar:
         for position, cell in enumerate(wanted):
             if minutes is not None and time.monotonic() - start >= 60 * minutes:
                 break
