@@ -1,6 +1,6 @@
 """A slim model that does not run, compute, export or train as it should is not handed out."""
 
-# pyright: reportAttributeAccessIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportCallIssue=false, reportArgumentType=false
 
 import copy
 from dataclasses import replace
