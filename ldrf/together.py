@@ -31,7 +31,7 @@ SHARE = 8  # steps of all units together, for each of a unit by itself: one of t
 RATE = 0.01  # top share of its size by which a tensor moves a step
 MANY = 16  # passes over the images after which steps fit what is particular to them, so that they had better change
 SIDE = "side of "  # before a layer's node: the same layer at full width
-ASIDE = 16.0  # how much heavier such a layer counts than the outputs, which are soon known by heart
+ASIDE = 16.0  # how much heavier such a layer counts than the outputs in a plain chain, which soon knows these by heart
 COPIES = 2  # times that an activation is there on the way back: itself, and its slope
 
 
@@ -62,15 +62,17 @@ def side_readers(walk: Lockstep) -> list[Layer]:
 
 
 def goal_weights(network: Network, points: Collection[str], sides: Collection[Layer]) -> dict[str, float]:
-    """What a squared distance counts at each goal: one over its spread, more where a layer is compared at full width.
+    """What a squared distance counts at each goal: one over its spread, and more at full-width layers of a plain chain.
 
-    Such a layer is compared before the activation that follows it and, for the greater part, behind it.
+    Where there are residual sums, these lead the way. A layer at full width is compared before the activation that
+    follows it and, for the greater part, behind it.
     """
     shares = dict.fromkeys(points, 1.0)
+    heavier = 1.0 if any(c.other for unit in network.units for c in unit.consumers) else ASIDE
     for layer in sides:
         behind = activation_behind(network.trace, layer.result)
         parts = {layer.result: 1 - BEHIND, behind: BEHIND} if behind else {layer.result: 1.0}
-        shares |= {name: ASIDE * share for name, share in parts.items()}
+        shares |= {name: heavier * share for name, share in parts.items()}
     return {name: shares[name] / spread for name, spread in goal_spreads(network, shares).items()}
 
 

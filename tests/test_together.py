@@ -174,6 +174,13 @@ def test_a_layer_at_full_width_is_compared_before_and_behind_its_activation():
     assert goal_weights(network, meeting_points(network, walk.slim), []).keys() == {output}
 
 
+def test_where_there_are_residual_sums_a_layer_at_full_width_counts_no_more_than_they_do():
+    network, _ = solved(Bottleneck)
+    layer = next(layer for layer in network.trace.layers if layer.name == "conv2")
+    spreads = goal_spreads(network, weights := goal_weights(network, [], [layer]))
+    assert sum(weight * spreads[name] for name, weight in weights.items()) == pytest.approx(1.0)
+
+
 def test_a_number_of_steps_below_0_is_refused():
     with pytest.raises(ldrf.LdrfError, match="'joint_steps' must lie from 0"):
         ldrf.PruneConfig(joint_steps=-1)
