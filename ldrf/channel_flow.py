@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor, fx
 
 from ldrf.channel_rules import ACTIVATIONS, RULES, one_by_one
+from ldrf.channel_tensors import EMBEDDING, embedded, is_tied
 from ldrf.channels import FIXED, Channels, Flow, Slice, unknown
 from ldrf.tracing import NORM, Layer, Trace, operation, source_of
 
@@ -32,6 +33,8 @@ def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed
             result = _layer_rule(flow, layers[node.name], node, arriving)
         elif node.name in norms:
             result = flow.values.get(norms[node.name].node)
+        elif operation(node) == EMBEDDING and not arriving:
+            result = embedded(flow, node)
         elif not arriving or (operation(node) == NORM and any(u.name in norms for u in node.users)):
             continue
         elif node.target is operator.getitem:
@@ -64,7 +67,9 @@ def _layer_rule(flow: Flow, layer: Layer, node: fx.Node, arriving: dict[str, Cha
         given = None
     if layer.groups > 1 and given is not None:
         return _carried(flow, layer, given)
-    if given is not None:
+    if given is not None and is_tied(flow, layer):
+        flow.slices.append(Slice(layer.weight, 1 - layer.row_dim, given.ids))
+    elif given is not None:
         flow.consumed.append((layer, given.ids))
     ids = flow.fresh(layer.outputs)
     flow.produced[layer.node] = ids

@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from ldrf import channel_joins as joins
 from ldrf import channel_products as products
 from ldrf import channel_shapes as shapes
-from ldrf.channels import Channels, Flow, Slice, first, unknown, where
-from ldrf.narrowing import CHANNEL_DIM, RESHAPES
-from ldrf.tracing import NORM, TENSOR_VIEWS, operation
+from ldrf.channel_tensors import cut_along
+from ldrf.channels import Channels, Flow, Slice, extents, first, unknown, where
+from ldrf.narrowing import RESHAPES
+from ldrf.tracing import NORM, bound_args, operation
 
 Arriving = dict[str, Channels]
 Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
@@ -65,28 +67,7 @@ def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarr
     own = dim - (rank - value.ndim)
     if own < 0 or value.shape[own] == 1:
         return True
-    if value.shape[own] != len(ids):
-        return False
-    found = _reshaped_tensor(flow, operand, own)
-    if found is None:
-        return False
-    flow.slices.append(Slice(flow.trace.names[found[0].name], found[1], ids))
-    return True
-
-
-def _reshaped_tensor(flow: Flow, node: fx.Node, dim: int) -> tuple[fx.Node, int] | None:
-    """The model's tensor behind ``node``, as in ``scale.view(-1, 1, 1)``, and its dimension that is ``dim`` there."""
-    if node.name in flow.trace.names:
-        return None if node.name in flow.trace.fixed else (node, dim)
-    size = node.meta["val"].shape[dim]
-    source = node.args[0] if node.args else None
-    if operation(node) not in TENSOR_VIEWS or not isinstance(source, fx.Node) or len(node.users) > 1:
-        return None
-    shape = list(source.meta["val"].shape)
-    if shape.count(size) != 1 or math.prod(shape) != size or node.meta["val"].numel() != size:
-        return None
-    node.meta[CHANNEL_DIM] = shape.index(size), dim
-    return _reshaped_tensor(flow, source, shape.index(size))
+    return cut_along(flow, operand, own, ids)
 
 
 def _pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -184,6 +165,22 @@ def _group_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | Non
     return Channels(1, ids)
 
 
+def _transposed_groups(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """A transposed convolution in groups: a neuron is all that goes into one group and all that comes out of it."""
+    given, args = first(arriving), bound_args(node)
+    weight, bias, groups = args["weight"], args.get("bias"), int(args.get("groups", 1))
+    tensors = [tensor for tensor in (weight, bias) if tensor is not None]
+    if groups == 1 or given.dim != 1 or any(tensor.name not in flow.trace.names for tensor in tensors):
+        return unknown(flow, node, arriving)
+    table = given.ids.reshape(groups, -1)
+    flow.tie(table, table[:, :1], f"its outputs are read{where(node)} in groups with others that keep their number")
+    shape, ids = extents(weight), np.repeat(table[:, 0], extents(weight)[1])
+    _cut_along(flow, [weight], given.ids)
+    _cut_along(flow, [bias], ids)
+    flow.work.append((float(math.prod(shape) * math.prod(extents(args["input"])[2:])), ids))
+    return Channels(1, ids)
+
+
 def _prelu(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
     weight: Any = node.args[1]
@@ -250,12 +247,13 @@ RULES: dict[str, Rule] = {
     **_named("squeeze", shapes.squeeze),
     **_named("expand", shapes.expand),
     **_named("repeat", shapes.repeat),
-    **_named("cat concat", shapes.join),
-    **_named("stack", shapes.stack),
+    **_named("cat concat", joins.join),
+    **_named("stack", joins.stack),
     **_named("glu", shapes.halves),
     **_named("pixel_shuffle pixel_unshuffle", shapes.shuffle_pixels),
     **_named("bmm matmul", products.product),
     **_named("scaled_dot_product_attention", products.attention),
+    **_named("conv_transpose1d conv_transpose2d conv_transpose3d", _transposed_groups),
     **_named("sym_size", _nothing),
     **_named("prelu _prelu_kernel", _prelu),
     **_named("layer_norm native_layer_norm rms_norm _fused_rms_norm", _layer_norm),

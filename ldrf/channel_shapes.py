@@ -1,4 +1,4 @@
-"""Calls that move channels about: views, permutations, splits, slices and joins.
+"""Calls that move channels about: views, permutations, splits and slices.
 
 A view or split may cut the channels' dimension in equal parts. The model's own code then expects equal parts again, so
 channels at the same place of each part become one neuron.
@@ -220,42 +220,6 @@ def elsewhere(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     dims = args[2] if operation(node) == "aten.roll" and len(args) > 2 else args[-1]
     dims = dims if isinstance(dims, list | tuple) else [dims]
     return unknown(flow, node, arriving) if given.dim in {int(d) % rank for d in dims} else given
-
-
-def join(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A concatenation: along the channels they follow each other, along another dimension they are tied."""
-    parts: Any = node.args[0]
-    rank = node.meta["val"].ndim
-    dim = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % rank  # pyright: ignore
-    dims = {channels.dim for channels in arriving.values()}
-    if len(dims) > 1 or any(part.meta["val"].ndim != rank for part in parts):
-        return unknown(flow, node, arriving)
-    if dims == {dim}:
-        fixed = lambda part: np.full(extents(part)[dim], FIXED)  # noqa: E731
-        return Channels(dim, np.concatenate([arriving[p.name].ids if p.name in arriving else fixed(p) for p in parts]))
-    return _side_by_side(flow, node, arriving)
-
-
-def stack(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """Values side by side along a new dimension: their channels are tied."""
-    at = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % node.meta["val"].ndim  # pyright: ignore
-    given = _side_by_side(flow, node, arriving)
-    return None if given is None else Channels(given.dim + (at <= given.dim), given.ids)
-
-
-def _side_by_side(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    parts: Any = node.args[0]
-    given = first(arriving)
-    if len({c.dim for c in arriving.values()}) > 1 or any(part.name not in arriving for part in parts):
-        why = f"its outputs are joined{where(node)} with values that cannot be cut with them"
-        for channels in arriving.values():
-            flow.freeze(channels.ids, why)
-        return None
-    for other in arriving.values():
-        if (other.ids != given.ids).any():
-            flow.summed.append(given.ids)
-        flow.tie(given.ids, other.ids, f"its outputs are joined{where(node)} with others that keep their number")
-    return given
 
 
 def shuffle_pixels(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:

@@ -50,6 +50,7 @@ class Flow:
     summed: list[np.ndarray] = field(default_factory=list)  # ids that met others in a sum
     split: dict[str, tuple[np.ndarray, int]] = field(default_factory=dict)  # such a view -> ids, number of parts
     stated: list[tuple[str, int, np.ndarray]] = field(default_factory=list)  # (module, size it wrote, ids it counts)
+    tables: list[tuple[str, np.ndarray]] = field(default_factory=list)  # embeddings, and the ids of their columns
     work: list[tuple[float, np.ndarray]] = field(default_factory=list)  # MACs of a product of values, and its ids
     parents: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # Channels, or a list of them for a call with several results

@@ -121,7 +121,7 @@ def cut_weights(trace: Trace, units: Iterable[Unit], weights: Weights, kept: Kep
     tensors = {}
     for holder, name in trace.names.items():
         tensor = weights.tensors.get(holder)
-        for dim in (0, 1, 2):
+        for dim in range(0 if tensor is None else tensor.ndim):
             if tensor is not None and (name, dim) in left:
                 tensors[holder] = tensor = _select(tensor, dim, left[name, dim])
     layers = {layer.node: _cut_layer(layer, weights.layers[layer.node], left) for layer in trace.layers}

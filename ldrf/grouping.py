@@ -76,6 +76,10 @@ def units_of(flow: Flow) -> Found:
     for module, size, ids in flow.stated:
         for family in where.families(ids):
             stated[family][module, size] = None
+    tables: dict[int, list[str]] = defaultdict(list)
+    for name, ids in flow.tables:
+        for family in where.families(ids):
+            tables[family].append(name)
     work: dict[int, float] = defaultdict(float)
     for macs, ids in flow.work:
         for family in where.families(ids)[:1]:
@@ -89,10 +93,10 @@ def units_of(flow: Flow) -> Found:
             skipped += [Skipped(la.name, _told(family, la, reason)) for la in family.layers]
         else:
             rows = [where.local(flow.produced[la.node], place) for la in family.layers]
-            coupled = len(family.layers) > 1 and place in summed
+            coupled = len(family.layers) + len(tables[place]) > 1 and place in summed
             unit = _unit(trace, family, rows, readers, slices)
             unit = replace(unit, coupled=coupled, stated=tuple(stated[place]), scores=tuple(scores[place]))
-            units.append(replace(unit, work=work[place]))
+            units.append(replace(unit, work=work[place], tables=tuple(tables[place])))
     units.sort(key=lambda u: u.start)
     inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
     return Found(tuple(inner), tuple(coupled), tuple(skipped))
@@ -146,7 +150,7 @@ def _reason(
     for reader, _ in readers:
         if _shared(trace, layer_tensors(reader)):
             return f"'{reader.name}', which reads its outputs, is called more than once or shares its weights"
-    shared = _shared(trace, [piece.tensor for piece in slices])
+    shared = _unequally_cut(trace, slices)
     if shared:
         return f"its outputs meet the tensor '{shared}', which is used by more than one call"
     wide = next((r for r, _ in readers if r.inputs * math.prod(r.kernel) > COLUMNS), None)
@@ -173,6 +177,18 @@ def _shared(trace: Trace, tensors: list[str]) -> str | None:
     return next((name for name in tensors if trace.called.get(name, 1) > 1), None)
 
 
+def _unequally_cut(trace: Trace, slices: list[Slice]) -> str | None:
+    """The first of the tensors that some calls use otherwise than those which are cut with these channels."""
+    calls: dict[str, list[Slice]] = defaultdict(list)
+    for piece in slices:
+        calls[piece.tensor].append(piece)
+    alike = lambda a, b: a.dim == b.dim and np.array_equal(a.ids, b.ids)  # noqa: E731
+    for name, found in calls.items():
+        if trace.called.get(name, 1) != len(found) or not all(alike(found[0], piece) for piece in found):
+            return name
+    return None
+
+
 def _unit(
     trace: Trace,
     family: _Family,
@@ -195,7 +211,7 @@ def _unit(
         producer=producer,
         consumers=tuple(consumers),
         slices=tuple(slices),
-        start=trace.index(producer.node),
+        start=min([trace.index(producer.node), *(trace.first_calls[piece.tensor] for piece in slices)]),
         end=end,
         rows=rows[0],
         partners=tuple(partners),

@@ -14,9 +14,9 @@ from ldrf.allocator import give_back
 from ldrf.chunks import Calibration
 from ldrf.forward import Values, input_values, read_by
 from ldrf.interpreter import Weights, run
-from ldrf.narrowing import CHANNEL_DIM
+from ldrf.narrowing import CUT_ALONG
 from ldrf.store import ActivationStore
-from ldrf.tracing import TENSOR_VIEWS, Trace, operation, source_of
+from ldrf.tracing import Trace, source_of
 from ldrf.units import Unit
 
 
@@ -54,8 +54,9 @@ class Lockstep:
 
     @property
     def changed(self) -> set[str]:
-        """Nodes of the layers whose slim weights are no longer the dense ones."""
-        return {node for node, pair in self.slim.layers.items() if pair is not self.dense.layers[node]}
+        """Nodes of the layers whose own slim weights are no longer the dense ones; a tied head has none of its own."""
+        own = (la.node for la in self.trace.layers if self.trace.called.get(la.weight, 1) == 1)
+        return {node for node in own if self.slim.layers[node] is not self.dense.layers[node]}
 
     def weights(self, net: str) -> Weights:
         return self.dense if net == "dense" else self.slim
@@ -102,14 +103,19 @@ class Lockstep:
 def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
     """The calls from the producer's result, and its partners', to the inputs of their consumers, in order.
 
-    What comes out of a consumer is no part of it, even where another consumer reads it together with the unit's own.
+    Those that look up or move a tensor of the model which is cut with the unit belong to it. What comes out of a
+    consumer does not, even where another consumer reads it together with the unit's own.
     """
     span = trace.nodes[unit.start : unit.end + 1]
     made = {layer.result for layer in (unit.producer, *unit.partners)}
     stops = {c.layer.node for c in unit.consumers}
+    tensors = {piece.tensor for piece in unit.slices}
     reached, forward, wanted = set(made), [], set[str]()
     for node in span:
-        if any(n in reached for n in read_by(node)):
+        if node.meta.get(CUT_ALONG) in tensors:
+            forward.append(node)
+            reached.add(node.name)
+        elif any(n in reached for n in read_by(node)):
             if node.name in stops:  # it may be a partner, too: a gate read from the very channels it scales
                 wanted.add(source_of(node))
             elif node.name not in made:
@@ -120,17 +126,7 @@ def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
         if node.name in wanted:
             path.append(node)
             wanted |= set(read_by(node))
-    for node in reversed(span):
-        if node.name in wanted and _is_cut_along(trace, node):
-            path.append(node)
-            wanted |= set(read_by(node))
-    return tuple(sorted(path, key=lambda node: trace.index(node.name)))
-
-
-def _is_cut_along(trace: Trace, node: fx.Node) -> bool:
-    """Whether a call only reshapes a tensor of the model that is cut with the channels it meets."""
-    inner = [n for n in node.all_input_nodes if n.name not in trace.names]
-    return operation(node) in TENSOR_VIEWS and CHANNEL_DIM in node.meta and all(_is_cut_along(trace, n) for n in inner)
+    return tuple(reversed(path))
 
 
 def side_inputs(path: Iterable[fx.Node], unit: Unit, trace: Trace) -> set[str]:

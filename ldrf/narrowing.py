@@ -8,6 +8,8 @@ from torch import Tensor, fx
 CHANNEL_DIM = (
     "ldrf_channel_dim"  # node.meta key: (dimension of the first argument, dimension of the result) of channels
 )
+CUT_ALONG = "ldrf_cut_along"  # node.meta key: the tensor of the model that this call moves and that channels cut
+GROUPS = 6  # place of the number of groups among the arguments of a transposed convolution
 RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
 
 Args = list[Any]
@@ -72,8 +74,17 @@ def _grouped(node: fx.Node, args: Args) -> Args:
     return [*args[:3], x.shape[0], x.shape[1], x[0, 0].numel(), *args[6:]]
 
 
+def _regrouped(node: fx.Node, args: Args) -> Args:
+    """A transposed convolution in groups states their number; they go whole."""
+    if len(args) <= GROUPS:
+        return args
+    groups = args[GROUPS] * args[0].shape[1] // int(node.args[0].meta["val"].shape[1])  # pyright: ignore
+    return [*args[:GROUPS], groups, *args[GROUPS + 1 :]]
+
+
 RULES: dict[str, Callable[[fx.Node, Args], Args]] = {
     **dict.fromkeys((*RESHAPES, "aten.expand"), _sized),
+    **dict.fromkeys((f"aten.conv_transpose{d}d" for d in (1, 2, 3)), _regrouped),
     "aten.split": _split,
     "aten.split_with_sizes": _split,
     "aten.slice": _sliced,

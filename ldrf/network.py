@@ -69,7 +69,7 @@ def read_network(
 def with_coupled(network: Network) -> Network:
     """The same network with its coupled widths among the units."""
     units = sorted((*network.units, *network.coupled), key=lambda u: u.start)
-    named = {layer.name for u in network.coupled for layer in (u.producer, *u.partners)}
+    named = {name for u in network.coupled for name in u.makers}
     skipped = tuple(s for s in network.skipped if s.name not in named)
     return replace(network, units=tuple(units), coupled=(), skipped=skipped)
 

@@ -74,7 +74,9 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
         layer = next((la for la in trace.layers if la.weight == piece.tensor), None)
         if layer is not None:
             weight, bias = weights.layers[layer.node]
-            layers[layer.node] = (weight[index], bias[index] if bias is not None else None)
+            rows = piece.dim == layer.row_dim  # else it reads with a table that is cut, as a tied head does
+            bias = bias[index] if bias is not None and rows else bias
+            layers[layer.node] = weight.index_select(1 - rows, index), bias
     return weights.with_tensors(tensors).with_layers(layers)
 
 

@@ -35,17 +35,26 @@ def write_sizes(model: nn.Module, sizes: Mapping[str, int]) -> None:
 
 def write_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Replace parameters and buffers by name, keeping dtype, device and ``requires_grad``, and update stated sizes."""
+    owners = _owners(model)
+    touched: set[nn.Module] = set()
     for name, tensor in tensors.items():
-        path, _, leaf = name.rpartition(".")
-        module = model.get_submodule(path)
-        old = getattr(module, leaf)
+        old = read_tensor(model, name)
         new = tensor.detach().to(device=old.device, dtype=old.dtype).clone(memory_format=_layout(old))
-        if isinstance(old, nn.Parameter):
-            setattr(module, leaf, nn.Parameter(new, requires_grad=old.requires_grad))
-        else:
+        new = nn.Parameter(new, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else new
+        for module, leaf in owners[id(old)]:
             setattr(module, leaf, new)
-    for path in {name.rpartition(".")[0] for name in tensors}:
-        _state_sizes(model.get_submodule(path))
+            touched.add(module)
+    for module in touched:
+        _state_sizes(module)
+
+
+def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
+    """Where each tensor stands, by its id: a tied one in several modules."""
+    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    for module in model.modules():
+        for leaf, tensor in (*module._parameters.items(), *module._buffers.items()):
+            found.setdefault(id(tensor), []).append((module, leaf))
+    return found
 
 
 def _layout(tensor: Tensor) -> torch.memory_format:
@@ -62,6 +71,7 @@ def _state_sizes(module: nn.Module) -> None:
     if isinstance(module, nn.modules.conv._ConvNd):
         out, per_group = module.weight.shape[:2]
         if module.transposed:
+            module.groups = module.groups * out // module.in_channels if module.groups > 1 else 1
             module.in_channels, module.out_channels = out, per_group * module.groups
             return
         if module.groups > 1:  # they go whole
@@ -76,5 +86,7 @@ def _state_sizes(module: nn.Module) -> None:
         module.num_parameters = len(weight)
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and isinstance(weight, Tensor):
         module.normalized_shape = tuple(weight.shape)
+    elif isinstance(module, nn.Embedding):
+        module.embedding_dim = module.weight.shape[1]
     elif isinstance(module, nn.GroupNorm) and isinstance(weight, Tensor):
         module.num_channels = len(weight)

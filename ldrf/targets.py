@@ -76,7 +76,7 @@ def _unknown(what: str, name: str, units: tuple[Unit, ...], skipped: tuple[Skipp
         if layer.name == name:
             return f"Layer '{name}' in {what}= cannot be cut: {layer.reason}."
     for unit in units:
-        if name in (layer.name for layer in unit.partners):
+        if name in unit.makers:
             return f"Layer '{name}' in {what}= is cut with '{unit.name}', which stands for both: name that one."
     names = [u.name for u in units]
     close = difflib.get_close_matches(str(name), names, 3) or names[:3]
@@ -91,7 +91,7 @@ def apply_ignore(protected: frozenset[str], units: tuple[Unit, ...]) -> tuple[tu
         if hit is None:
             left.append(unit)
         else:
-            for name in (unit.name, *(layer.name for layer in unit.partners)):
+            for name in unit.makers:
                 why = "it is ignored" if name in protected else f"'{hit}', which it would change, is ignored"
                 skipped.append(Skipped(name, why))
     return tuple(left), tuple(skipped)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from ldrf.inputs import Inputs
@@ -123,6 +124,16 @@ class Trace:
         return {node.name: i for i, node in enumerate(self.nodes)}
 
     @cached_property
+    def first_calls(self) -> dict[str, int]:
+        """Position of the first call that reads each tensor of the model."""
+        found: dict[str, int] = {}
+        for i, node in enumerate(self.nodes):
+            for read in node.all_input_nodes:
+                if read.name in self.names:
+                    found.setdefault(self.names[read.name], i)
+        return found
+
+    @cached_property
     def fused(self) -> frozenset[str]:
         """Nodes behind a folded norm, which hold their layer's own output."""
         return frozenset(layer.norm.node for layer in self.layers if layer.norm)
@@ -136,6 +147,7 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     lifted = signature.inputs_to_lifted_tensor_constants
     names |= lifted
     _sink_views(program.graph, names)
+    _spell_out_padding(program.graph)
     nodes = tuple(n for n in program.graph.nodes if n.op in ("call_function", "get_attr"))
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     called: dict[str, int] = {}
@@ -243,10 +255,31 @@ def _padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> tuple[
     padding = args.get("padding", 0)
     if not isinstance(padding, str):
         return _spread(padding, dims)
-    if padding == "valid":
-        return (0,) * dims
-    total = [d * (k - 1) for d, k in zip(_spread(args.get("dilation", 1), dims), kernel, strict=True)]
+    total = _same(args, kernel, dims) if padding == "same" else [0] * dims
     return None if any(t % 2 for t in total) else tuple(t // 2 for t in total)
+
+
+def _same(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> list[int]:
+    """Zeros on both sides together that keep a map's size."""
+    return [d * (k - 1) for d, k in zip(_spread(args.get("dilation", 1), dims), kernel, strict=True)]
+
+
+def _spell_out_padding(graph: fx.Graph) -> None:
+    """Where "same" means one zero more on the right than on the left, pad first, so that both sides are then alike."""
+    for node in [n for n in graph.nodes if operation(n) in CONVOLUTIONS and bound_args(n).get("padding") == "same"]:
+        args = bound_args(node)
+        x, weight = args["input"], args["weight"]
+        kernel = tuple(weight.meta["val"].shape[2:])
+        total = _same(args, kernel, len(kernel))
+        if any(t % 2 for t in total):
+            pads = [size for t in reversed(total) for size in (t // 2, t - t // 2)]
+            with graph.inserting_before(node):
+                padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (x, pads, 0.0))
+            padded.meta |= {**node.meta, "val": padded.target(x.meta["val"], pads, 0.0)}  # pyright: ignore
+            node.target, node.kwargs = getattr(torch.ops.aten, operation(node).removeprefix("aten.")).default, {}
+            ones, zeros = [1] * len(kernel), [0] * len(kernel)
+            stride, dilation = args.get("stride", ones), args.get("dilation", ones)
+            node.args = (padded, weight, args.get("bias"), stride, zeros, dilation, args.get("groups", 1))
 
 
 def turned(weight: Tensor) -> Tensor:

@@ -122,7 +122,7 @@ def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, unit
     good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
     names = {u.name for u in good}
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
-    skipped = [Skipped(layer.name, reason) for u, reason in bad for layer in (u.producer, *u.partners)]
+    skipped = [Skipped(name, reason) for u, reason in bad for name in u.makers]
     return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
 
 

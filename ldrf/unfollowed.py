@@ -46,8 +46,6 @@ def _reason(module: nn.Module, is_used_as_it_is: bool) -> str:
         return "it is an embedding"
     if isinstance(module, TRANSPOSED) and module.groups > 1:
         return "it is a transposed convolution in groups"
-    if isinstance(module, CONVOLUTIONS) and isinstance(module.padding, str):
-        return "its padding is not the same on both sides"
     if isinstance(module, nn.Bilinear):
         return "it multiplies two inputs"
     return OWN_TENSORS if is_used_as_it_is else COMPUTED

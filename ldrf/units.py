@@ -55,6 +55,7 @@ class Unit:
     end: int  # graph position of the last call its reconstruction looks at
     rows: np.ndarray  # neuron of each output of the producer
     partners: tuple[Layer, ...] = ()
+    tables: tuple[str, ...] = ()  # embeddings whose columns are its neurons, too
     coupled: bool = False  # its layers meet in sums, as those of a residual stream do
     work: float = 0.0  # MACs per example outside layers, as in attention, that go with its width
     stated: tuple[tuple[str, int], ...] = ()  # (module, size) of calls that write its width out
@@ -65,6 +66,11 @@ class Unit:
     def compared(self) -> Scores | None:
         """Where its neurons are queries and keys, if that is in one place and what makes up each head is known."""
         return self.scores[0] if len(self.scores) == 1 and self.scores[0].heads is not None else None
+
+    @property
+    def makers(self) -> tuple[str, ...]:
+        """Names of all that makes its neurons: layers, and embeddings."""
+        return (self.producer.name, *(layer.name for layer in self.partners), *self.tables)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -93,7 +99,7 @@ def tied(other: str) -> str:
 
 def left_coupled(unit: Unit) -> list[Skipped]:
     """What is said of the layers of a coupled unit that is not cut."""
-    names = [unit.producer.name, *(layer.name for layer in unit.partners)]
+    names = unit.makers
     return [Skipped(n, f"{tied(next(o for o in names if o != n))} (coupled=True cuts them together)") for n in names]
 
 

@@ -1,11 +1,15 @@
 """Small networks, one for each kind of connection the core has to understand."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ldrf.cutting import stays
+from ldrf.network import Network
 
 IMAGE = (3, 8, 8)
 
@@ -389,6 +393,22 @@ class Cross(nn.Module):
         return self.fc(F.silu(self.leave(torch.cat(maps, 1))).mean((2, 3)))
 
 
+class Uneven(nn.Module):
+    """Transposed convolutions in groups, and paddings that are wider on one side."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.enter, self.up = nn.Conv2d(3, 12, 3, padding=1), nn.ConvTranspose2d(12, 12, 4, 2, 1, groups=12)
+        self.norm, self.pairs = nn.BatchNorm2d(12), nn.ConvTranspose2d(12, 8, 2, 2, groups=4)
+        self.even = nn.Conv2d(8, 10, 4, padding="same")
+        self.odd = nn.Conv2d(10, 10, (2, 3), padding="same", dilation=(1, 2))
+        self.fc = nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.pairs(F.relu(self.norm(self.up(F.relu(self.enter(x)))))))
+        return self.fc(F.relu(self.odd(F.relu(self.even(x)))).mean((2, 3)))
+
+
 def settled(model: nn.Module, seed: int = 0) -> nn.Module:
     """The model with random weights, and norms whose statistics and affine parts are not the trivial ones."""
     generator = torch.Generator().manual_seed(seed)
@@ -405,6 +425,17 @@ def settled(model: nn.Module, seed: int = 0) -> nn.Module:
         elif isinstance(module, nn.LayerNorm):
             module.weight.data = 0.5 + torch.rand(module.weight.shape, generator=generator)
     return model.eval()
+
+
+def unread(net: Network, kept: Mapping[str, Tensor]) -> nn.Module:
+    """The dense model in which no consumer reads the neurons that go: what a plain cut must compute."""
+    model = copy.deepcopy(net.model)
+    for unit in net.units:
+        for consumer in unit.consumers:
+            gone = torch.as_tensor((~stays(consumer.channels, kept[unit.name])).nonzero()[0])
+            weight = model.get_submodule(consumer.layer.name).weight.data
+            weight.index_fill_(1 - consumer.layer.row_dim, gone, 0)  # pyright: ignore[reportCallIssue]
+    return model
 
 
 def make(kind: type[nn.Module], seed: int = 0) -> nn.Module:

@@ -29,7 +29,7 @@ class Piece:
 
 KINDS = (
     "conv", "strided", "depthwise", "grouped", "residual", "gate", "dense", "branches", "halves", "shuffle", "pool",
-    "transposed", "pixels", "glu", "product", "shared", "scale", "volume",
+    "transposed", "pixels", "glu", "product", "shared", "scale", "volume", "upsample", "same",
 )  # fmt: skip
 
 pieces = st.builds(
@@ -93,7 +93,7 @@ class Block(nn.Module):
         super().__init__()
         self.kind, self.flag, self.outputs = piece.kind, piece.flag, piece.width
         kind, n = piece.kind, inputs
-        if kind in ("depthwise", "residual", "gate", "pool", "shuffle", "scale", "halves"):
+        if kind in ("depthwise", "residual", "gate", "pool", "shuffle", "scale", "halves", "upsample"):
             self.outputs = n
         if kind == "strided":
             self.one = convolution(n, piece, stride=2)
@@ -115,6 +115,11 @@ class Block(nn.Module):
         elif kind == "transposed":
             stride = 2 if piece.flag else 1
             self.one = nn.ConvTranspose2d(n, piece.width, 4 if piece.flag else 3, stride, 1)
+        elif kind == "upsample":
+            self.one = nn.ConvTranspose2d(n, n, 2, 2, groups=2 if piece.flag else n)
+        elif kind == "same":
+            kernel = 4 if piece.kernel == 3 else (2, 1)
+            self.one = nn.Conv2d(n, piece.width, kernel, padding="same", bias=piece.flag)
         elif kind in ("pixels", "glu"):
             self.one = convolution(n, piece, piece.width * (4 if kind == "pixels" else 2))
         elif kind == "product":
@@ -150,6 +155,8 @@ class Block(nn.Module):
             return F.avg_pool2d(x, 3, 1, 1) if self.flag else F.max_pool2d(x, 3, 1, 1)
         if kind == "pixels":
             return F.avg_pool2d(F.pixel_shuffle(self.one(x), 2), 2)
+        if kind == "upsample":
+            return F.avg_pool2d(self.one(x), 2)
         if kind == "glu":
             return F.glu(self.one(x), 1)
         if kind == "product":
@@ -195,6 +202,21 @@ class Tokens(nn.Module):
         return F.scaled_dot_product_attention(counted(q), counted(k), (two if self.heads == "values" else counted)(v))
 
 
+class Stream(nn.Module):
+    """Maps [b, c, h, w] as tokens [b, t, c], behind a class token and with a table of positions where asked for."""
+
+    def __init__(self, width: int, token: bool, positions: bool) -> None:
+        super().__init__()
+        self.token = nn.Parameter(torch.randn(1, 1, width)) if token else None
+        self.positions = nn.Embedding(8, width) if positions else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(2).transpose(1, 2)
+        if self.token is not None:
+            x = torch.cat([self.token.expand(x.shape[0], -1, -1), x], 1)
+        return x if self.positions is None else x + self.positions(torch.arange(x.shape[1]))
+
+
 class Built(nn.Module):
     """The network of a plan, on images [b, 3, 6, 6]."""
 
@@ -209,6 +231,8 @@ class Built(nn.Module):
         self.shrink = nn.AdaptiveAvgPool2d(2)
         heads = ("counted", "values", "own", "packed")[plan.seed // 2 % 4]
         self.tokens = Tokens(width, plan.seed % 2 == 0, heads) if plan.tail == "tokens" else None
+        drawn = plan.seed % 5 in (0, 4), plan.seed % 7 in (0, 1, 2)
+        self.stream = Stream(width, *drawn) if plan.tail == "tokens" else None
         self.fc = nn.Linear(width * 4 if plan.tail == "flatten" else width, 5)
         self.picture = nn.Conv2d(width, 2, 1)
 
@@ -221,8 +245,8 @@ class Built(nn.Module):
             return self.picture(x)
         if tail == "flatten":
             scores = self.fc(self.shrink(x).flatten(1))
-        elif self.tokens is not None:
-            scores = self.fc(self.tokens(self.shrink(x).flatten(2).transpose(1, 2)).mean(1))
+        elif self.tokens is not None and self.stream is not None:
+            scores = self.fc(self.tokens(self.stream(self.shrink(x))).mean(1))
         else:
             scores = self.fc(x.mean((2, 3)))
         return {"scores": scores, "picture": self.picture(x)} if self.plan.outputs == 2 else scores

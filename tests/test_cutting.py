@@ -7,11 +7,12 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import CASES, Bottleneck, Case, Dense, Heads, images, make, settled
+from networks import CASES, Bottleneck, Case, Dense, Heads, Uneven, images, make, settled, unread
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
+from ldrf.cost import count_macs, mac_model
 from ldrf.cutting import as_it_stands, covering, cut_weights, least_width, stated_sizes, surviving
 from ldrf.forward import input_values
 from ldrf.inputs import read_inputs
@@ -172,3 +173,23 @@ def test_no_layer_of_a_stream_loses_all_of_its_outputs():
         assert len(result.model.one.weight) == len(result.model.two.weight) == 1  # pyright: ignore[reportArgumentType]
     with pytest.raises(ldrf.LdrfError, match="width of 'one' must be a whole number from 2 to 9"):
         ldrf.prune(model, [x], widths={"one": 1}, config=config)
+
+
+@pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning")
+def test_groups_of_transposed_convolutions_and_uneven_padding():
+    model, x = settled(Uneven()), images(16)
+    net = read_network(model, [x], (), FAST)
+    assert {u.name: (u.width, [c.layer.name for c in u.consumers]) for u in net.units} == {
+        "enter": (4, ["even"]),
+        "even": (10, ["odd"]),
+        "odd": (10, ["fc"]),
+    }
+    kept = {"enter": torch.tensor([0, 2, 3]), "even": torch.arange(7), "odd": torch.arange(4, 10)}
+    slim = copy.deepcopy(model)
+    cut_plainly(slim, net.units, kept)
+    with torch.no_grad():
+        torch.testing.assert_close(slim(x), unread(net, kept)(x), rtol=1e-4, atol=1e-6)
+    assert (slim.up.groups, slim.pairs.groups, slim.pairs.out_channels) == (9, 3, 6)  # pyright: ignore
+    widths = {name: len(found) for name, found in kept.items()}
+    cost = mac_model(net.trace, net.units, count_macs(model, net.example))
+    assert cost.at(widths) == pytest.approx(count_macs(slim, net.example))

@@ -1,0 +1,133 @@
+"""Class tokens, tables of positions, embeddings and tied heads are cut with the stream they belong to."""
+
+import copy
+
+import pytest
+import torch
+from networks import images, unread
+from torch import Tensor, nn
+
+import ldrf
+from ldrf.config import PruneConfig
+from ldrf.network import read_network
+from ldrf.surgery import cut_plainly
+
+COUPLED = PruneConfig(solver="closed-form", chunk=8, coupled=True)
+
+
+class Patches(nn.Module):
+    """Patches behind a class token, with positions, through blocks without norms: what is cut is only cut."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, width, 4, 4)
+        self.token, self.positions = nn.Parameter(torch.randn(width)), nn.Parameter(torch.randn(width, 1, 5))
+        self.scales = nn.Parameter(torch.rand(2, width))
+        self.up, self.down, self.head = nn.Linear(width, 12), nn.Linear(12, width), nn.Linear(width, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patches(x).flatten(2).transpose(1, 2)
+        x = torch.cat([self.token.view(1, 1, -1).expand(x.shape[0], 1, -1), x], 1)
+        x = (x + self.positions.permute(1, 2, 0)[:, : x.shape[1]]) * self.scales[0]
+        return self.head((x + self.down(self.up(x).relu())).mean(1))
+
+
+class Words(nn.Module):
+    """Embedded words and positions, a block, and a head that is the table of words itself if ``tied``."""
+
+    def __init__(self, tied: bool = False, width: int = 8) -> None:
+        super().__init__()
+        self.words, self.places = nn.Embedding(20, width), nn.Embedding(6, width)
+        self.up, self.down, self.head = nn.Linear(width, 12), nn.Linear(12, width), nn.Linear(width, 20, bias=False)
+        if tied:
+            self.head.weight = self.words.weight
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.words(words) + self.places(torch.arange(words.shape[1]))
+        return self.head(x + self.down(self.up(x).relu()))
+
+
+def words(rows: int = 32) -> Tensor:
+    return torch.randint(0, 20, (rows, 6), generator=torch.Generator().manual_seed(0))
+
+
+CASES = {
+    "patches": (Patches, images(32)),
+    "words": (Words, words()),
+    "tied": (lambda: Words(tied=True), words()),
+}
+
+
+def made(case: str) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    kind, x = CASES[case]
+    return kind().eval(), x
+
+
+@pytest.mark.parametrize(
+    ("case", "stream", "tables"), [("patches", "patches", ()), ("words", "down", ("words", "places"))]
+)
+def test_streams_are_units_with_their_tensors(case: str, stream: str, tables: tuple[str, ...]):
+    model, x = made(case)
+    net = read_network(model, [x], (), PruneConfig())
+    (unit,) = net.coupled
+    assert (unit.name, unit.width, unit.tables) == (stream, 8, tables)
+    reasons = {s.name: s.reason for s in net.skipped}
+    assert reasons.keys() == {*unit.makers, "head"}
+    assert all("coupled=True" in reasons[name] for name in unit.makers)
+
+
+@pytest.mark.parametrize("case", ["patches", "words"])
+def test_a_cut_stream_is_the_dense_one_that_nobody_reads_from(case: str):
+    model, x = made(case)
+    net = read_network(model, [x], (), COUPLED)
+    kept = {u.name: torch.arange(1, u.width, 2) for u in net.units}
+    slim = copy.deepcopy(model)
+    cut_plainly(slim, net.units, kept)
+    with torch.no_grad():
+        torch.testing.assert_close(slim(x), unread(net, kept)(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_streams_are_pruned_saved_and_loaded(case: str, tmp_path):
+    model, x = made(case)
+    name = "patches" if case == "patches" else "down"
+    result = ldrf.prune(model, [x], widths={name: 5}, config=PruneConfig(steps=4, joint_steps=4, chunk=8))
+    assert result.widths[name] == 5 and result.speedup > 1
+    assert next(h for h in result.history if h.name == name).error <= result.history[0].cut_error
+    ldrf.save(result, tmp_path / "slim")
+    loaded = ldrf.load(tmp_path / "slim", made(case)[0])
+    with torch.no_grad():
+        torch.testing.assert_close(loaded(x), result.model(x))
+
+
+def test_all_tensors_of_a_stream_are_cut():
+    model, x = made("patches")
+    slim = ldrf.prune(model, [x], widths={"patches": 5}, config=PruneConfig(steps=0, chunk=8)).model
+    shapes = {name: tuple(p.shape) for name, p in slim.named_parameters()}
+    assert (shapes["token"], shapes["positions"], shapes["scales"]) == ((5,), (5, 1, 5), (2, 5))
+
+
+def test_embeddings_know_their_new_width():
+    model, x = made("words")
+    slim = ldrf.prune(model, [x], widths={"down": 5}, config=PruneConfig(steps=0, chunk=8)).model
+    assert slim.words.embedding_dim == slim.places.embedding_dim == 5  # pyright: ignore
+    assert slim.head.in_features == 5  # pyright: ignore
+
+
+def test_a_tied_head_stays_tied():
+    model, x = made("tied")
+    slim = ldrf.prune(model, [x], widths={"down": 5}, config=PruneConfig(steps=2, joint_steps=2, chunk=8)).model
+    assert slim.head.weight is slim.words.weight and slim.head.weight.shape == (20, 5)  # pyright: ignore
+    assert model.head.weight is model.words.weight and model.head.weight.shape == (20, 8)  # pyright: ignore
+
+
+def test_a_table_that_other_code_reads_keeps_its_width():
+    class Twice(Words):
+        def forward(self, words: Tensor) -> Tensor:
+            return super().forward(words) + self.words.weight.sum()
+
+    torch.manual_seed(0)
+    net = read_network(Twice().eval(), [words()], (), PruneConfig())
+    assert not net.coupled
+    assert "'words.weight', which is used by more than one call" in {s.name: s.reason for s in net.skipped}["down"]
