@@ -13,7 +13,8 @@ from torch import Tensor, fx
 from ldrf.channel_rules import ACTIVATIONS, RULES, one_by_one
 from ldrf.channel_tensors import EMBEDDING, embedded, is_tied
 from ldrf.channels import FIXED, Channels, Flow, Slice, unknown
-from ldrf.tracing import NORM, Layer, Trace, operation, source_of
+from ldrf.operations import NORM, operation, source_of
+from ldrf.tracing import Layer, Trace
 
 __all__ = ["ACTIVATIONS", "FIXED", "Channels", "Flow", "Slice", "follow_channels", "layer_tensors"]
 

@@ -7,8 +7,8 @@ import numpy as np
 from torch import fx
 
 from ldrf.channels import BATCH, Channels, Flow, extents, unknown, where
+from ldrf.operations import operation
 from ldrf.scores import Scores, layer_behind
-from ldrf.tracing import operation
 
 Arriving = dict[str, Channels]
 ATTENTION = "aten.scaled_dot_product_attention"

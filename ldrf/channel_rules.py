@@ -18,7 +18,7 @@ from ldrf import channel_shapes as shapes
 from ldrf.channel_tensors import cut_along
 from ldrf.channels import Channels, Flow, Slice, extents, first, unknown, where
 from ldrf.narrowing import RESHAPES
-from ldrf.tracing import NORM, bound_args, operation
+from ldrf.operations import NORM, bound_args, operation
 
 Arriving = dict[str, Channels]
 Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]

@@ -12,7 +12,7 @@ from torch import fx
 
 from ldrf.channels import BATCH, FIXED, Channels, Flow, extents, first, module_of, unknown, where
 from ldrf.narrowing import CHANNEL_DIM
-from ldrf.tracing import operation
+from ldrf.operations import operation
 
 Arriving = dict[str, Channels]
 LARGEST = 4_000_000  # entries of a view that are looked at

@@ -12,7 +12,8 @@ from torch import Tensor, fx
 from ldrf import channel_shapes as shapes
 from ldrf.channels import Channels, Flow, Slice, first
 from ldrf.narrowing import CHANNEL_DIM, CUT_ALONG
-from ldrf.tracing import TENSOR_VIEWS, Layer, operation
+from ldrf.operations import TENSOR_VIEWS, operation
+from ldrf.tracing import Layer
 
 EMBEDDING = "aten.embedding"
 Move = Callable[[Flow, fx.Node, dict[str, Channels]], Channels | None]

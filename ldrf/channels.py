@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from torch import fx
 
+from ldrf.operations import operation
 from ldrf.scores import Scores
-from ldrf.tracing import Layer, Trace, operation
+from ldrf.tracing import Layer, Trace
 
 FIXED = -1  # in a list of ids: a place that no channel belongs to, so it always stays
 BATCH = 10007  # stands for a free size: a prime, so that no product of others equals it

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
+from ldrf.operations import operation
 from ldrf.scores import Scores, readers_behind
-from ldrf.tracing import Layer, Trace, operation
+from ldrf.tracing import Layer, Trace
 from ldrf.units import Consumer, Skipped, Unit, row_slices, tied
 
 COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold

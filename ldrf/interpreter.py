@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from ldrf.narrowing import RESHAPES, narrowed_args
-from ldrf.tracing import LINEARS, TRANSPOSED, Norm, Trace, bound_args, operation, source_of, turned
+from ldrf.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
+from ldrf.tracing import Norm, Trace, turned
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldrf.tracing import Trace, source_of
+from ldrf.operations import source_of
+from ldrf.tracing import Trace
 
 TOLERANCE = 1e-2  # of the largest value: other channels differ by far more, rounding by far less
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, fx
 
 from ldrf.channel_products import ATTENTION
+from ldrf.operations import operation
 from ldrf.problem import Problem, apply_affine, reader_columns
 from ldrf.processes import sum_over
 from ldrf.rows import output_rows
 from ldrf.scores import MOVES, Scores, Sums
-from ldrf.tracing import operation
 from ldrf.units import Unit
 
 # Calls that mix positions alike for all neurons of a head.

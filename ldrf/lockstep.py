@@ -15,8 +15,9 @@ from ldrf.chunks import Calibration
 from ldrf.forward import Values, input_values, read_by
 from ldrf.interpreter import Weights, run
 from ldrf.narrowing import CUT_ALONG
+from ldrf.operations import source_of
 from ldrf.store import ActivationStore
-from ldrf.tracing import Trace, source_of
+from ldrf.tracing import Trace
 from ldrf.units import Unit
 
 

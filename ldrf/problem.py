@@ -17,9 +17,10 @@ from ldrf.forward import Values
 from ldrf.interpreter import Weights, run
 from ldrf.lockstep import Lockstep, path_between, side_inputs
 from ldrf.metric import distance, measured
+from ldrf.operations import source_of
 from ldrf.processes import sum_over
 from ldrf.rows import output_rows
-from ldrf.tracing import Layer, Trace, source_of, turned
+from ldrf.tracing import Layer, Trace, turned
 from ldrf.units import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation

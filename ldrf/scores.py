@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, fx
 
 from ldrf.interpreter import Weights, run
-from ldrf.tracing import Layer, Trace, operation
+from ldrf.operations import operation
+from ldrf.tracing import Layer, Trace
 
 # Calls between a layer and a product that leave every value as it is, but for a constant factor.
 NAMES = """

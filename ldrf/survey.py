@@ -13,9 +13,10 @@ from ldrf.chunks import Calibration
 from ldrf.errors import LdrfWarning
 from ldrf.forward import check_finite, input_values, last_uses, telling_images
 from ldrf.interpreter import Weights, run
+from ldrf.operations import source_of
 from ldrf.processes import sum_over
 from ldrf.rows import Moments, RowSums, count_rows, input_moments, input_rows, sample_positions
-from ldrf.tracing import Layer, Trace, source_of
+from ldrf.tracing import Layer, Trace
 from ldrf.units import Unit
 
 

@@ -5,26 +5,17 @@ BatchNorm that directly follows one is folded into it, so that the maths sees on
 """
 
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import torch
 from torch import Tensor, fx, nn
 
 from ldrf.inputs import Inputs
-from ldrf.narrowing import RESHAPES
+from ldrf.operations import LAYER_CALLS, LINEARS, NORM, TRANSPOSED, bound_args, operation, same_padding, spread
 from ldrf.program import export_program, known_size
-
-CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
-TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
-LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
-LAYER_CALLS = CONVOLUTIONS | TRANSPOSED | LINEARS
-NORM = "aten._native_batch_norm_legit_no_training"
-# Calls that a per-channel tensor goes through before it meets a map, as in scale.view(-1, 1, 1).
-TENSOR_VIEWS = RESHAPES | {f"aten.{name}" for name in ("unsqueeze", "clone", "alias", "detach", "_to_copy", "slice")}
+from ldrf.rewriting import sink_views, spell_out_padding
 
 
 @dataclass(frozen=True)
@@ -146,8 +137,8 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
     lifted = signature.inputs_to_lifted_tensor_constants
     names |= lifted
-    _sink_views(program.graph, names)
-    _spell_out_padding(program.graph)
+    sink_views(program.graph, names)
+    spell_out_padding(program.graph)
     nodes = tuple(n for n in program.graph.nodes if n.op in ("call_function", "get_attr"))
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     called: dict[str, int] = {}
@@ -168,17 +159,6 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     return Trace(nodes, names, user_inputs, layers, outputs, called, parameters, constants, fixed)
 
 
-def _sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
-    """Move reshapes of the model's own tensors to where they are used, behind the layers these are cut with."""
-    views: set[str] = set(names)
-    for node in graph.nodes:
-        if operation(node) in TENSOR_VIEWS and {n.name for n in node.all_input_nodes} <= views:
-            views.add(node.name)
-    for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
-        if len(node.users) == 1:
-            next(iter(node.users)).prepend(node)
-
-
 def _behind_inputs(graph: fx.Graph, names: Mapping[str, str]) -> set[str]:
     """Nodes whose values depend on the images; the others compute with the model's own tensors alone."""
     seen: set[str] = set()
@@ -193,13 +173,6 @@ def _is_batch(node: fx.Node) -> bool:
     return isinstance(value, Tensor) and value.ndim > 0
 
 
-def operation(node: fx.Node) -> str:
-    """The name of the ATen operation without its overload, e.g. ``aten.relu``."""
-    if node.target is operator.getitem:
-        return "getitem"
-    return str(node.target).rpartition(".")[0] if "." in str(node.target) else str(node.target)
-
-
 def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     op = operation(node)
     if node.op != "call_function" or op not in LAYER_CALLS:
@@ -212,7 +185,7 @@ def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
     out = tuple(node.meta["val"].shape)
     linear = op in LINEARS
     dims = len(shape) - 2
-    spread = lambda key, default: _spread(args.get(key, default), dims)  # noqa: E731
+    spaced = lambda key, default: spread(args.get(key, default), dims)  # noqa: E731
     groups = 1 if linear else int(args.get("groups", 1))
     transposed = op in TRANSPOSED or op == "aten.addmm"
     padding = () if linear else _padding(args, shape[2:], dims)
@@ -227,15 +200,15 @@ def _layer(node: fx.Node, names: dict[str, str], batch: Any) -> Layer | None:
         bias=names[bias.name] if isinstance(bias, fx.Node) and bias.name in names else None,
         norm=None if linear else _norm(node, names),
         kernel=() if linear else shape[2:],
-        stride=() if linear else spread("stride", 1),
+        stride=() if linear else spaced("stride", 1),
         padding=padding,
-        dilation=() if linear else spread("dilation", 1),
+        dilation=() if linear else spaced("dilation", 1),
         groups=groups,
         inputs=shape[0] if transposed else shape[1] * groups,
         outputs=shape[1] if transposed else shape[0],
         positions=_product(positions),
         is_transposed=transposed,
-        output_padding=spread("output_padding", 0) if op in TRANSPOSED else (),
+        output_padding=spaced("output_padding", 0) if op in TRANSPOSED else (),
         input_positions=_product(args["input"].meta["val"].shape[2:]) if op in TRANSPOSED else 0,
         entries=_entries(out[0], batch) if len(out) > 1 else 1,
     )
@@ -254,32 +227,9 @@ def _padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> tuple[
     """Zeros on either side, also where they are given by name; None where the two sides differ."""
     padding = args.get("padding", 0)
     if not isinstance(padding, str):
-        return _spread(padding, dims)
-    total = _same(args, kernel, dims) if padding == "same" else [0] * dims
+        return spread(padding, dims)
+    total = same_padding(args, kernel, dims) if padding == "same" else [0] * dims
     return None if any(t % 2 for t in total) else tuple(t // 2 for t in total)
-
-
-def _same(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> list[int]:
-    """Zeros on both sides together that keep a map's size."""
-    return [d * (k - 1) for d, k in zip(_spread(args.get("dilation", 1), dims), kernel, strict=True)]
-
-
-def _spell_out_padding(graph: fx.Graph) -> None:
-    """Where "same" means one zero more on the right than on the left, pad first, so that both sides are then alike."""
-    for node in [n for n in graph.nodes if operation(n) in CONVOLUTIONS and bound_args(n).get("padding") == "same"]:
-        args = bound_args(node)
-        x, weight = args["input"], args["weight"]
-        kernel = tuple(weight.meta["val"].shape[2:])
-        total = _same(args, kernel, len(kernel))
-        if any(t % 2 for t in total):
-            pads = [size for t in reversed(total) for size in (t // 2, t - t // 2)]
-            with graph.inserting_before(node):
-                padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (x, pads, 0.0))
-            padded.meta |= {**node.meta, "val": padded.target(x.meta["val"], pads, 0.0)}  # pyright: ignore
-            node.target, node.kwargs = getattr(torch.ops.aten, operation(node).removeprefix("aten.")).default, {}
-            ones, zeros = [1] * len(kernel), [0] * len(kernel)
-            stride, dilation = args.get("stride", ones), args.get("dilation", ones)
-            node.args = (padded, weight, args.get("bias"), stride, zeros, dilation, args.get("groups", 1))
 
 
 def turned(weight: Tensor) -> Tensor:
@@ -294,24 +244,6 @@ def _owner(node: fx.Node, fallback: str) -> str:
     """The module that makes this call, for a weight that several modules share under one name."""
     path, kind = next(reversed((node.meta.get("nn_module_stack") or {"": ("", "")}).values()))
     return path.partition("@")[0] if "Linear" in str(kind) or "Conv" in str(kind) else fallback
-
-
-def bound_args(node: fx.Node) -> dict[str, Any]:
-    schema = node.target._schema.arguments  # pyright: ignore
-    found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
-    if operation(node) == "aten.addmm":
-        return {"input": found["mat1"], "weight": found["mat2"], "bias": found["self"]}
-    return found
-
-
-def source_of(node: fx.Node) -> str:
-    """The name of the value that a layer's call reads."""
-    return bound_args(node)["input"].name
-
-
-def _spread(value: Any, dims: int) -> tuple[int, ...]:
-    values = tuple(value) if isinstance(value, list | tuple) else (value,)
-    return values * dims if len(values) == 1 else values
 
 
 def _product(sizes: Iterable[Any]) -> int:

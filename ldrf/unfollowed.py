@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Iterator
 from torch import nn
 from torch.nn.utils import parametrize
 
-from ldrf.tracing import LAYER_CALLS, Trace, bound_args, operation
+from ldrf.operations import LAYER_CALLS, bound_args, operation
+from ldrf.tracing import Trace
 from ldrf.units import Skipped, Unit
 
 CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
