@@ -1,6 +1,5 @@
 """Layers grouped into units by where their channels go; what is not understood is left alone, with the reason."""
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 
@@ -8,11 +7,10 @@ import numpy as np
 
 from ldrf.channel_flow import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
 from ldrf.operations import operation
+from ldrf.rows import COLUMNS, count_columns
 from ldrf.scores import Scores, readers_behind
 from ldrf.tracing import Layer, Trace
 from ldrf.units import Consumer, Skipped, Unit, row_slices, tied
-
-COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
 
 
 @dataclass(frozen=True)
@@ -154,10 +152,10 @@ def _reason(
     shared = _unequally_cut(trace, slices)
     if shared:
         return f"its outputs meet the tensor '{shared}', which is used by more than one call"
-    wide = next((r for r, _ in readers if r.inputs * math.prod(r.kernel) > COLUMNS), None)
+    wide = next((r for r, _ in readers if count_columns(r) > COLUMNS), None)
     if wide:
         return (
-            f"'{wide.name}', which reads its outputs, has {wide.inputs * math.prod(wide.kernel):,} weights per output: "
+            f"'{wide.name}', which reads its outputs, has {count_columns(wide):,} weights per output: "
             f"least squares is done on up to {COLUMNS:,}"
         )
     if max(layer.outputs for layer in family.layers) < 2:

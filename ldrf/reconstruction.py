@@ -31,7 +31,7 @@ from ldrf.problem import (
     unit_loss,
 )
 from ldrf.processes import no_loss, sum_number, summed_gradients
-from ldrf.rows import Moments, RowSums, input_rows, least_squares_at, output_rows
+from ldrf.rows import COLUMNS, Moments, RowSums, count_columns, input_rows, least_squares_at, output_rows
 from ldrf.scores import turned_layers
 from ldrf.survey import sampled
 from ldrf.tracing import Layer
@@ -268,7 +268,7 @@ def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[
         position, alone = walk.trace.index(layer.node), walk.trace.called.get(layer.weight, 1) == 1
         if layer.result not in walk.trace.outputs or layer.node in readers or layer.name in protected:
             continue
-        if position >= walk.at and layer.groups == 1 and alone:
+        if position >= walk.at and layer.groups == 1 and alone and count_columns(layer) <= COLUMNS:
             walk.advance(position)
             _refit(walk, layer, config)
 

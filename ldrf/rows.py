@@ -14,10 +14,17 @@ from ldrf.errors import LdrfError
 from ldrf.processes import count, sum_all, sum_over
 from ldrf.tracing import Layer
 
+COLUMNS = 16_384  # weights per output that a Gram matrix of 2 GiB can hold
+
 
 def count_rows(layer: Layer, x: Tensor) -> int:
     """How many rows :func:`input_rows` finds in a layer's input."""
     return x.shape[:-1].numel() if layer.is_linear else len(x) * layer.positions
+
+
+def count_columns(layer: Layer) -> int:
+    """Weights per output of a layer, of which :func:`input_rows` has one column each."""
+    return layer.inputs * math.prod(layer.kernel)
 
 
 def sample_positions(rows: int, images: range, limit: int, seed: int) -> Tensor | None:

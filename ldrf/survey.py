@@ -1,21 +1,20 @@
 """Calibration images run through the dense network once: what every unit's readers see (Alg. 1, stage 1)."""
 
-import math
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ldrf.chunks import Calibration
 from ldrf.errors import LdrfWarning
-from ldrf.forward import check_finite, input_values, last_uses, telling_images
+from ldrf.forward import Values, check_finite, input_values, last_uses, telling_images
 from ldrf.interpreter import Weights, run
 from ldrf.operations import source_of
 from ldrf.processes import sum_over
-from ldrf.rows import Moments, RowSums, count_rows, input_moments, input_rows, sample_positions
+from ldrf.rows import COLUMNS, Moments, RowSums, count_columns, count_rows, input_moments, input_rows, sample_positions
 from ldrf.tracing import Layer, Trace
 from ldrf.units import Unit
 
@@ -36,29 +35,34 @@ def survey(
     """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
     shared: dict[str, RowSums] = {}
     sums = {u.name: torch.zeros(3, u.width, dtype=torch.float64) for u in units}
-    last = last_uses(trace)
     fitting = set(calibration.fitting)
     for index in progress(calibration.own(), "survey"):
-        values = input_values(trace, calibration.chunks[index])
-        for position, node in enumerate(trace.nodes):
-            with telling_images(calibration, index):
-                run(trace, weights, (node,), values)
-            check_finite(trace, node, values)
+        for node, values in _passed(trace, weights, calibration, index):
             readers = list(_readers(units, node.name)) if index in fitting else []
             if readers:
                 layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
-                rows = input_rows(layer, x, sampled(layer, x, calibration, index, _columns(layer), seed))
+                rows = input_rows(layer, x, sampled(layer, x, calibration, index, count_columns(layer), seed))
                 # Units whose maps are joined have a reader in common, and with it one Gram matrix.
                 if node.name not in shared:
                     shared[node.name] = RowSums(rows.shape[1])
                 shared[node.name].add(rows)
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
-            for name in last.get(position, ()):
-                values.pop(name, None)
     found = _over_processes(units, input_moments(shared), sums)
     _warn_of_few_rows(units, found, calibration.examples)
     return found
+
+
+def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int) -> Iterator[tuple[fx.Node, Values]]:
+    """Every call of the network on one chunk, with the values that somebody still needs."""
+    values, last = input_values(trace, calibration.chunks[index]), last_uses(trace)
+    for position, node in enumerate(trace.nodes):
+        with telling_images(calibration, index):
+            run(trace, weights, (node,), values)
+        check_finite(trace, node, values)
+        yield node, values
+        for name in last.get(position, ()):
+            values.pop(name, None)
 
 
 def _over_processes(units: tuple[Unit, ...], moments: dict[str, Moments], sums: dict[str, Tensor]) -> dict[str, Survey]:
@@ -93,20 +97,19 @@ def _warn_of_few_rows(units: tuple[Unit, ...], found: dict[str, Survey], example
 def layer_inputs(
     trace: Trace, weights: Weights, calibration: Calibration, seed: int, progress: Any
 ) -> dict[str, Moments]:
-    """Gram matrix of every layer's input rows over the fitting chunks, by layer node."""
-    layers = {layer.node: layer for layer in trace.layers if layer.groups == 1}
+    """Gram matrix of every layer's input rows over the fitting chunks, by layer node, where it fits in memory."""
+    layers = {la.node: la for la in trace.layers if la.groups == 1 and count_columns(la) <= COLUMNS}
     found: dict[str, RowSums] = {}
     with torch.no_grad():
         for index in progress(calibration.own(calibration.fitting), "layers"):
-            with telling_images(calibration, index):
-                values = run(trace, weights, trace.nodes, input_values(trace, calibration.chunks[index]))
-            for node, layer in layers.items():
-                check_finite(trace, trace.node(node), values)
-                x = values[source_of(trace.node(node))]
-                rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
-                if node not in found:
-                    found[node] = RowSums(rows.shape[1])
-                found[node].add(rows)
+            for node, values in _passed(trace, weights, calibration, index):
+                layer = layers.get(node.name)
+                if layer is not None:
+                    x = values[source_of(node)]
+                    rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
+                    if node.name not in found:
+                        found[node.name] = RowSums(rows.shape[1])
+                    found[node.name].add(rows)
     return input_moments(found)
 
 
@@ -137,10 +140,6 @@ def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
     zeros = (per_neuron <= 0).float().sum(0).double().sum(1)  # float32 counts rows as exactly as whole numbers, faster
     noted = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
     sums.index_add_(1, owner, torch.stack([part.double() for part in noted]))
-
-
-def _columns(layer: Layer) -> int:
-    return layer.inputs * math.prod(layer.kernel)
 
 
 def rows_wanted(columns: int) -> int:
