@@ -11,8 +11,8 @@ from torch import Tensor, fx
 
 from ldrf import channel_shapes as shapes
 from ldrf.channels import Channels, Flow, Slice, first
-from ldrf.narrowing import CHANNEL_DIM, CUT_ALONG
-from ldrf.operations import TENSOR_VIEWS, operation
+from ldrf.narrowing import CHANNEL_DIM, CUT_ALONG, RESHAPES
+from ldrf.operations import SAME, operation
 from ldrf.tracing import Layer
 
 EMBEDDING = "aten.embedding"
@@ -25,15 +25,14 @@ def _stay(flow: Flow, node: fx.Node, arriving: dict[str, Channels]) -> Channels:
 
 # Calls that only move the values of a tensor about, and what they do to its dimensions.
 MOVES: dict[str, Move] = {
-    **dict.fromkeys(TENSOR_VIEWS, _stay),
-    **dict.fromkeys(("aten.view", "aten.reshape", "aten._unsafe_view"), shapes.view),
+    **dict.fromkeys(SAME, _stay),
+    **dict.fromkeys(RESHAPES, shapes.view),
     **dict.fromkeys(("aten.permute", "aten.transpose", "aten.t"), shapes.permute),
     "aten.unsqueeze": shapes.unsqueeze,
     "aten.squeeze": shapes.squeeze,
     "aten.expand": shapes.expand,
     "aten.slice": shapes.take,
     "aten.select": shapes.select,
-    "aten.contiguous": _stay,
 }
 
 

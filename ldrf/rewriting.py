@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 import torch
-from torch import fx
+from torch import Tensor, fx
 
 from ldrf.operations import CONVOLUTIONS, TENSOR_VIEWS, bound_args, operation, same_padding
 
@@ -12,7 +12,8 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
     """Move reshapes of the model's own tensors to where they are used, behind the layers these are cut with."""
     views: set[str] = set(names)
     for node in graph.nodes:
-        if operation(node) in TENSOR_VIEWS and {n.name for n in node.all_input_nodes} <= views:
+        tensors = {n.name for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)}
+        if operation(node) in TENSOR_VIEWS and tensors <= views:  # beside these it may read a size
             views.add(node.name)
     for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
         if len(node.users) == 1:
