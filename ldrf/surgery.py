@@ -37,8 +37,9 @@ def write_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
     """Replace parameters and buffers by name, keeping dtype, device and ``requires_grad``, and update stated sizes."""
     owners = _owners(model)
     touched: set[nn.Module] = set()
+    olds = {name: read_tensor(model, name) for name in tensors}
     for name, tensor in tensors.items():
-        old = read_tensor(model, name)
+        old = olds[name]
         new = tensor.detach().to(device=old.device, dtype=old.dtype).clone(memory_format=_layout(old))
         new = nn.Parameter(new, requires_grad=old.requires_grad) if isinstance(old, nn.Parameter) else new
         for module, leaf in owners[id(old)]:
