@@ -113,7 +113,7 @@ def _draw_lines(axes: "Axes", figure: LineChart) -> None:
     for series in figure.series:
         xs, ys = zip(*series.points, strict=True)
         line = series.line or "none"
-        axes.plot(xs, ys, label=series.label, linestyle=line, marker=series.marker, color=series.colour)
+        axes.plot(xs, ys, label=series.label, linestyle=line, marker=series.marker, color=series.colour, clip_on=False)
     if figure.ticks:
         axes.set_xticks(figure.ticks, [f"{tick:g}" for tick in figure.ticks])
     if figure.from_zero:
