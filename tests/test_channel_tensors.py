@@ -94,7 +94,8 @@ def test_streams_are_pruned_saved_and_loaded(case: str, tmp_path):
     name = "patches" if case == "patches" else "down"
     result = ldrf.prune(model, [x], widths={name: 5}, config=PruneConfig(steps=4, joint_steps=4, chunk=8))
     assert result.widths[name] == 5 and result.speedup > 1
-    assert next(h for h in result.history if h.name == name).error <= result.history[0].cut_error
+    stream = next(h for h in result.history if h.name == name)
+    assert stream.error <= stream.cut_error
     ldrf.save(result, tmp_path / "slim")
     loaded = ldrf.load(tmp_path / "slim", made(case)[0])
     with torch.no_grad():
