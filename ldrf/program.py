@@ -4,6 +4,8 @@ import copy
 import inspect
 import traceback
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,14 +40,42 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
     shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
-    program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-    if _has_free_batch(program):
-        return program
-    try:
-        other = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
-    except Exception:
-        return program
+    with _keywords_by_name(model, kwargs):
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        if _has_free_batch(program):
+            return program
+        try:
+            other = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
+        except Exception:
+            return program
     return other if _has_free_batch(other) else program
+
+
+@contextmanager
+def _keywords_by_name(model: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
+    """Within, ``forward`` names the keywords it is called with: torch.export cannot follow a bare ``**kwargs``."""
+    forward = model.forward
+    own = list(inspect.signature(forward).parameters.values())
+    stated = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    more = [name for name in kwargs if name not in {p.name for p in stated}]
+    if len(stated) == len(own) or not more:
+        yield
+        return
+
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return forward(*args, **kwargs)
+
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
+    vars(named)["__signature__"] = inspect.Signature([*stated, *more])
+    before = vars(model).get("forward")
+    vars(model)["forward"] = named
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(model)["forward"]
+        else:
+            vars(model)["forward"] = before
 
 
 def _has_free_batch(program: torch.export.ExportedProgram) -> bool:
@@ -76,8 +106,12 @@ def _installed(filename: str) -> bool:
 
 def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
     """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
-    given = inspect.signature(model.forward).bind(*example.args, **example.kwargs).arguments
-    return pytree.tree_map(lambda v: {0: batch} if isinstance(v, Tensor) and v.ndim else None, dict(given))
+    own = inspect.signature(model.forward)
+    given = dict(own.bind(*example.args, **example.kwargs).arguments)
+    for parameter in own.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(parameter.name, {})
+    return pytree.tree_map(lambda v: {0: batch} if isinstance(v, Tensor) and v.ndim else None, given)
 
 
 def _two_rows(value: Any) -> Any:

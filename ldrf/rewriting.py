@@ -31,8 +31,14 @@ def spell_out_padding(graph: fx.Graph) -> None:
             pads = [size for t in reversed(total) for size in (t // 2, t - t // 2)]
             with graph.inserting_before(node):
                 padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (x, pads, 0.0))
-            padded.meta |= {**node.meta, "val": padded.target(x.meta["val"], pads, 0.0)}  # pyright: ignore
+            padded.meta |= {**node.meta, "val": _wider(x.meta["val"], total)}
             node.target, node.kwargs = getattr(torch.ops.aten, operation(node).removeprefix("aten.")).default, {}
             ones, zeros = [1] * len(kernel), [0] * len(kernel)
             stride, dilation = args.get("stride", ones), args.get("dilation", ones)
             node.args = (padded, weight, args.get("bias"), stride, zeros, dilation, args.get("groups", 1))
+
+
+def _wider(value: Tensor, total: list[int]) -> Tensor:
+    """A stand-in of the padded map's size; the padding itself, run on a stand-in, would fix the size of its batch."""
+    added = [0] * (value.ndim - len(total)) + total
+    return value.new_empty([size + more for size, more in zip(value.shape, added, strict=True)])

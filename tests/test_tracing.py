@@ -286,6 +286,36 @@ def test_wrappers_and_parallel_models_are_traced():
         assert type(result.model) is type(model) and result.model(images(3)).shape[1] == 4
 
 
+class ByName(nn.Module):
+    """Takes all, or all but the first, of its inputs by whatever name they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.last = nn.Linear(8, 16), nn.Linear(3, 16), nn.Linear(16, 4)
+
+    def forward(self, **given: Tensor) -> Tensor:
+        return self.last(F.relu(self.one(given["x"])) * torch.sigmoid(self.two(given["y"])))
+
+
+class PartlyByName(ByName):
+    def forward(self, x: Tensor, **given: Tensor) -> Tensor:
+        return super().forward(x=x, **given)
+
+
+@pytest.mark.parametrize("kind", [ByName, PartlyByName])
+@pytest.mark.parametrize("order", ["xy", "yx"])
+def test_models_that_take_keywords_of_any_name_are_pruned_and_exported(kind, order, tmp_path):
+    inputs = {"x": torch.randn(40, 8), "y": torch.randn(40, 3)}
+    batch, model = {name: inputs[name] for name in order}, kind()
+    graph = trace(model, read_inputs(model, batch))
+    assert_same_outputs(model, graph, folded(graph, model), read_inputs(model, batch))
+    result = ldrf.prune(model, [batch], widths={"one": 9}, config=ldrf.PruneConfig(steps=2, joint_steps=2))
+    assert type(result.model) is kind and "forward" not in vars(result.model) and "forward" not in vars(model)
+    assert result.model(**batch).shape == (40, 4) and result.model.two.out_features == 9
+    for name in ("slim.pt2", "slim.onnx"):
+        ldrf.export(result, tmp_path / name)  # which compares it with the model
+
+
 def test_a_model_that_cannot_be_copied_is_refused_with_the_way_out():
     layer = nn.Linear(3, 3)
     with pytest.warns(FutureWarning):
