@@ -63,6 +63,11 @@ def test_a_run_leaves_results_and_page_and_goes_on(plugin, capsys):
     assert f"| slim | {top1:.2f} |" in made and "evaluated on 64 test images" in made
     assert "refused (The 'method' must be" in made
 
+    assert main([*plugin, "--work", "elsewhere", "--cells", "slim"]) == 0  # the file of results is enough to go on
+    assert "slim:" not in capsys.readouterr().out and not Path("elsewhere").exists()
+    assert main([*plugin, "--cells", "slim", "--again"]) == 0
+    assert "slim: top-1" in capsys.readouterr().out
+
 
 @pytest.mark.parametrize(
     ("argv", "code", "words"),

@@ -65,6 +65,22 @@ def test_a_stopped_run_goes_on_where_it_stopped(shelf):
     assert run_cells([A, B, C], shelf, again).done == run.done and not again.asked
 
 
+def test_records_made_elsewhere_count_for_the_same_cell_alone(shelf, tmp_path):
+    there = run_cells([A, C], shelf, Counted()).done
+    here = Shelf(tmp_path / "here", "subject", {record["key"]: record for record in there.values()})
+    other = Shelf(tmp_path / "here", "another network", here.earlier)
+    measure = Counted()
+    assert run_cells([A, B, C], here, measure).done.keys() == {"a", "b", "c"} and measure.asked == ["b"]
+    assert run_cells([A], other, measure).done["a"]["key"] != there["a"]["key"] and measure.asked == ["b", "a"]
+
+
+def test_finished_cells_are_measured_again_where_that_is_asked_for(shelf):
+    run_cells([A, B, C], shelf, Counted())
+    measure = Counted()
+    run_cells([A, B, C], shelf, measure, glob="b", again=True)
+    assert measure.asked == ["b"]  # its source did not change
+
+
 def test_a_damaged_record_is_made_again(shelf):
     run_cells([A], shelf, Counted())
     path = next(shelf.folder.glob("*.json"))

@@ -15,7 +15,7 @@ from ldrf.reproduce.measure import measure
 from ldrf.reproduce.page import write_page
 from ldrf.reproduce.recipe import Recipe, Scale
 from ldrf.reproduce.recipes import RECIPES
-from ldrf.reproduce.results import Results, write
+from ldrf.reproduce.results import Results, records_by_key, write
 from ldrf.reproduce.subject import Subject
 
 HELP = """Make the paper's tables and figures again, next to its own numbers and to other methods.
@@ -48,6 +48,8 @@ class Reproduce:
     """Folder of finished cells."""
     cells: Annotated[str, arg(metavar="GLOB")] = "*"
     """Run only cells with such names, such as 'ldrf-*'."""
+    again: bool = False
+    """Measure these cells anew, also where they are finished."""
     minutes: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Start no cell after so many minutes; 0 only writes the page."""
     images: Annotated[int | None, arg(metavar="INT")] = None
@@ -66,11 +68,11 @@ class Reproduce:
         recipe, scale = RECIPES[self.recipe], self._scale()
         model, data = self._names(recipe)
         subject = _open(recipe, model, self.weights, data)
-        shelf = Shelf(self.work, subject.digest())
-        found = run_cells(
-            recipe.cells(scale), shelf, lambda cell: measure(cell, subject, shelf), self.cells, self.minutes
-        )
         out = self.out or Path("runs/quick" if self.quick else ".")
+        earlier = records_by_key(out / "results" / f"{recipe.name}.json")
+        shelf = Shelf(self.work, subject.digest(), earlier)
+        measured = partial(measure, subject=subject, shelf=shelf)
+        found = run_cells(recipe.cells(scale), shelf, measured, self.cells, self.minutes, self.again)
         named = self._command(), _public(model), _public(data), self.quick, scale
         results = Results(recipe.name, *named, found.done, found.left, found.refused)
         written = [write(results, out / "results"), *write_page(out / "results", out / "docs")]

@@ -4,11 +4,11 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from tqdm import tqdm
 
@@ -37,23 +37,30 @@ class Cell:
 
 @dataclass(frozen=True)
 class Shelf:
-    """A folder of finished cells of one subject (the hash of a network and its images)."""
+    """A folder of finished cells of one subject (the hash of a network and its images).
+
+    ``earlier`` has records that were made elsewhere, by key, such as those of a file of results.
+    """
 
     folder: Path
     subject: str
+    earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def find(self, cell: Cell) -> Record | None:
         """The record of ``cell`` if it is finished; a file that is no record counts as none."""
+        key = cell.key(self.subject)
         try:
             record = read_json(self._file(cell))
         except (OSError, ValueError):
-            return None
-        return {**record, "name": cell.name} if _is_record(record) else None
+            record = None
+        found = record if _is_record(record) else self.earlier.get(key)
+        return {**found, "name": cell.name, "key": key} if _is_record(found) else None
 
     def keep(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> Record:
         """Write the record of ``cell``, whole or not at all."""
         record: Record = {
             "name": cell.name,
+            "key": cell.key(self.subject),
             "kind": cell.kind,
             "settings": cell.settings,
             "source": cell.source.name if cell.source else None,
@@ -75,7 +82,7 @@ class Shelf:
         return self.folder / f"{cell.key(self.subject)}.json"
 
 
-def _is_record(found: Any) -> bool:
+def _is_record(found: Any) -> TypeGuard[Record]:
     """Whether ``found`` has all that :meth:`Shelf.keep` writes."""
     tables = ("settings", "outcome", "versions")
     return (
@@ -99,17 +106,23 @@ Measure = Callable[[Cell], dict[str, Any]]
 
 
 def run_cells(
-    cells: Sequence[Cell], shelf: Shelf, measure: Measure, glob: str = "*", minutes: float | None = None
+    cells: Sequence[Cell],
+    shelf: Shelf,
+    measure: Measure,
+    glob: str = "*",
+    minutes: float | None = None,
+    again: bool = False,
 ) -> Run:
     """Measure the cells whose name matches ``glob`` and that are not on the shelf yet, starting none after ``minutes``.
 
-    Every finished cell is in the result, whether it was measured now or before.
+    Every finished cell is in the result, whether it was measured now or before. With ``again`` those that match are
+    measured anew, whether they are on the shelf or not.
     """
     start, refused = time.monotonic(), {}
     matching = [cell for cell in cells if fnmatchcase(cell.name, glob)]
     if not matching:
         raise LdrfError(f"No cell matches '{glob}': the cells are {', '.join(cell.name for cell in cells)}.")
-    wanted = [cell for cell in _with_sources(matching) if shelf.find(cell) is None]
+    wanted = [c for c in _with_sources(matching) if (again and c in matching) or shelf.find(c) is None]
     with _bar(len(cells), sum(shelf.find(cell) is not None for cell in cells)) as bar:
         for position, cell in enumerate(wanted):
             if minutes is not None and time.monotonic() - start >= 60 * minutes:

@@ -37,6 +37,12 @@ class Results:
         return sorted(found)
 
 
+def records_by_key(path: Path) -> dict[str, Mapping[str, Any]]:
+    """The finished cells of a file of results under the hashes of their settings, none where there is no such file."""
+    cells = read(path).cells if path.is_file() else {}
+    return {cell["key"]: cell for cell in cells.values() if isinstance(cell.get("key"), str)}
+
+
 def write(results: Results, folder: Path) -> Path:
     """Write ``folder/<recipe>.json``, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
