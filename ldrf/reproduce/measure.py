@@ -50,10 +50,8 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     batches = subject.train.take(wants["images"], seed)
     before = _reached(cell, shelf)
     if wants["method"] in EXTERNAL:
-        slim, found = (
-            prune_externally(wants["method"], subject.model, batches, before["dense_macs"] / before["macs"]),
-            {},
-        )
+        speedup = before["dense_macs"] / before["macs"]
+        slim, found = prune_externally(wants["method"], subject.model, batches, speedup, before["widths"]), {}
     else:
         target = {"widths": before["widths"]} if before else wants["target"]
         named = {} if wants["method"] == "ldrf" else {"method": wants["method"]}

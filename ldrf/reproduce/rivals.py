@@ -1,9 +1,9 @@
 """The methods that are compared: what to call them, who uses labels, and those that live outside the library."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -26,6 +26,7 @@ METHODS = {
     "thinet": Method("ThiNet (Luo 2017)"),
     "li2017": Method("filter L1 (Li 2017)"),
     "torch-pruning-l1": Method("Torch-Pruning, L1"),
+    "aimet": Method("AIMET, channel pruning"),
     "molchanov2017": Method("Taylor (Molchanov 2017)", labels=True),
     "torch-pruning-taylor": Method("Torch-Pruning, Taylor", labels=True),
     "hu2016": Method("APoZ (Hu 2016)"),
@@ -40,6 +41,7 @@ COLOURS = {
     "thinet": "#2f6db5",
     "li2017": "#8a5fbf",
     "torch-pruning-l1": "#b08900",
+    "aimet": "#e07b39",
     "molchanov2017": "#d1689f",
     "torch-pruning-taylor": "#7a4b1e",
     "hu2016": "#4aa3a2",
@@ -49,8 +51,24 @@ COLOURS = {
 }
 MARK = "†"  # behind the name of what uses labels
 
-EXTERNAL = {"torch-pruning-l1": "l1", "torch-pruning-taylor": "taylor"}
-ADAPTER = Path(__file__).parents[2] / "benchmarks" / "with_torch_pruning.py"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@dataclass(frozen=True)
+class External:
+    """A method outside the library: the adapter among the project's benchmarks, what to tell it, what it needs."""
+
+    adapter: str
+    takes: Literal["speedup", "widths"]
+    needs: str
+    options: tuple[str, ...] = ()
+
+
+EXTERNAL = {
+    "torch-pruning-l1": External("with_torch_pruning.py:prune_with_torch_pruning", "speedup", "bench", ("l1",)),
+    "torch-pruning-taylor": External("with_torch_pruning.py:prune_with_torch_pruning", "speedup", "bench", ("taylor",)),
+    "aimet": External("with_aimet.py:prune_with_aimet", "widths", "aimet"),
+}
 
 
 def titled(method: str) -> str:
@@ -59,13 +77,18 @@ def titled(method: str) -> str:
     return f"{known.title} {MARK}" if known.labels else known.title
 
 
-def prune_externally(method: str, model: nn.Module, batches: Iterable[Any], speedup: float) -> nn.Module:
-    """The slim network that Torch-Pruning makes, through the adapter among the project's benchmarks.
+def prune_externally(
+    method: str, model: nn.Module, batches: Iterable[Any], speedup: float, widths: Mapping[str, int]
+) -> nn.Module:
+    """The slim network that another library makes.
 
-    It takes the same share of every layer that meets the MACs: it has no widths to be told.
+    Torch-Pruning takes the same share of every layer that meets the speed-up: it has no widths to be told.
     """
-    prune = load_factory(f"{ADAPTER}:prune_with_torch_pruning")
+    known = EXTERNAL[method]
+    prune = load_factory(f"{BENCHMARKS}/{known.adapter}")
     try:
-        return prune(model, list(batches), speedup, EXTERNAL[method]).eval()
+        return prune(model, list(batches), speedup if known.takes == "speedup" else widths, *known.options).eval()
     except ModuleNotFoundError as problem:
-        raise LdrfError(f"{METHODS[method].title} needs {problem.name}: pip install 'ldrf[bench]'.") from problem
+        raise LdrfError(
+            f"{METHODS[method].title} needs {problem.name}: pip install 'ldrf[{known.needs}]'."
+        ) from problem

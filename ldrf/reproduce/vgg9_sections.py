@@ -245,7 +245,8 @@ def _rivals(found: Outcomes) -> Section:
         rows.append((titled(method), *drop, number(found.value(name)), number(found.speedup(name), 2, "x")))
     text = (
         "Every method on the same network, at the same widths (the paper's 5x), from the same images, before "
-        "fine-tuning; Torch-Pruning takes the same share of every layer instead, at the same MACs. "
+        "fine-tuning; Torch-Pruning takes the same share of every layer instead, at the same MACs, and AIMET leaves "
+        "the last conv whole, which a linear layer reads. "
         f"{MARK} uses labels."
     )
     heads = ("method", "paper: top-1 lost", "ours: top-1 lost", "difference", "ours: top-1", "MACs")
