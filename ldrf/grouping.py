@@ -81,8 +81,8 @@ def units_of(flow: Flow) -> Found:
             tables[family].append(name)
     work: dict[int, float] = defaultdict(float)
     for macs, ids in flow.work:
-        for family in where.families(ids)[:1]:
-            work[family] += macs
+        for family in where.families(ids):  # those of a join have a share each
+            work[family] += macs * float((where.local(ids, family) >= 0).mean())
     summed = {family for ids in flow.summed for family in where.families(ids)}
     units, skipped = [], []
     for family in families:

@@ -161,6 +161,9 @@ REGRESSIONS.append((Drawn((Piece("transposed", 4, 1, "none", "relu", False), *RE
 # Uneven "same" padding fixed the traced batch, so that attention behind it seemed to cost next to nothing.
 FIXED = (Piece("same", 4, 1, "none", "relu", True), Piece("product", 4, 1, "none", "relu", False))
 REGRESSIONS.append((Drawn(FIXED, "tokens", 1, 0), False))
+# A transposed convolution in groups behind a join: all of its work was thought to be that of the first part.
+UP = [("conv", 4), ("dense", 6), ("upsample", 4), ("conv", 4)]
+REGRESSIONS.append((Drawn(tuple(Piece(kind, n, 1, "none", "relu", False) for kind, n in UP), "mean", 1, 0), False))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
