@@ -58,10 +58,10 @@ def page(ours: Rows, theirs: Rows) -> Iterator[str]:
     yield "`python benchmarks/coverage.py` makes the figures, and with `--page` this page."
     yield ""
     yield (
-        "| model | ldrf | MACs that can shrink | units | coupled | largest | reached | trace s | prune s "
+        "| model | ldrf | MACs that can shrink | units | coupled | largest | reached | calls | trace s | prune s "
         "| Torch-Pruning | reached |"
     )
-    yield "|---|---|---|---|---|---|---|---|---|---|---|"
+    yield "|---|---|---|---|---|---|---|---|---|---|---|---|"
     for name, row in sorted(ours.items()):
         yield _line(name, row, theirs.get(name, {}))
     yield from _reasons("What ldrf said of the others", ours)
@@ -78,7 +78,7 @@ def _line(name: str, row: dict[str, Any], rival: dict[str, Any]) -> str:
     share = f"{row['share']:.0%}" if "share" in row else ""
     times = [_times(row.get(key)) for key in ("reachable", "speedup")]
     cells = [name, row["status"], share, row.get("units", ""), row.get("coupled", ""), *times]
-    cells += [row.get("trace_seconds", ""), row.get("prune_seconds", "")]
+    cells += [row.get(key, "") for key in ("calls", "trace_seconds", "prune_seconds")]
     cells += [rival.get("status", ""), _times(rival.get("speedup")) if rival.get("status") == "ok" else ""]
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -97,7 +97,7 @@ def _reasons(title: str, rows: Rows) -> Iterator[str]:
         yield f"- {name} ({row['status']}): {_plain(row.get('reason', ''))}"
 
 
-def _plain(reason: str, most: int = 200) -> str:
+def _plain(reason: str, most: int = 400) -> str:
     """A reason without what Markdown would read as markup."""
     text = reason if len(reason) <= most else f"{reason[: most - 1]}…"
     return f"`{text.replace('`', chr(39))}`" if text else ""

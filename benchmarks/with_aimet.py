@@ -6,9 +6,10 @@ Channels that no convolution reads, as those before a linear layer, it cannot cu
 
 import copy
 import logging
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import chdir, contextmanager
 from typing import Any
 
 import numpy as np
@@ -61,10 +62,10 @@ def input_ratios(model: nn.Module, batches: Sequence[Any], widths: Mapping[str, 
     found = {}
     for unit in read_network(model, batches[:1], (), ldrf.PruneConfig()).units:
         width = widths.get(unit.name, unit.width)
-        reader = unit.consumers[0].layer
-        alone = len(unit.consumers) == 1 and reader.groups == 1 and reader.inputs == unit.width
-        if width < unit.width and alone and isinstance(model.get_submodule(reader.name), nn.Conv2d):
-            found[reader.name] = width / unit.width
+        readers = [c.layer for c in unit.consumers if c.layer.groups == 1 and c.layer.inputs == unit.width]
+        alone = len(readers) == len(unit.consumers) == 1 and isinstance(model.get_submodule(readers[0].name), nn.Conv2d)
+        if width < unit.width and alone:
+            found[readers[0].name] = (width + 0.5) / unit.width  # of which AIMET takes the whole number below
     if not found:
         raise ldrf.LdrfError("AIMET cuts what a single convolution reads, and these widths have nothing of the kind.")
     return found
@@ -72,12 +73,12 @@ def input_ratios(model: nn.Module, batches: Sequence[Any], widths: Mapping[str, 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without its log of every step and its warnings; the positions it looks at come from numpy's own state."""
+    """Without its log, its warnings and the files it leaves; the positions it looks at come from numpy's own state."""
     state, level = np.random.get_state(), logging.root.manager.disable
     np.random.seed(0)
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder, chdir(folder):
             warnings.simplefilter("ignore")
             yield
     finally:

@@ -38,13 +38,15 @@ class Inspection:
     macs: int
     share: float  # of the MACs that lie in layers a unit can shrink
     speedup: float  # the largest, every unit at its smallest width
-    coupled_speedup: float  # the same with coupled widths cut too
+    coupled_share: float  # both with coupled widths cut too
+    coupled_speedup: float
 
     def as_dict(self) -> dict[str, Any]:
         return {
             "macs": self.macs,
             "prunable_share": self.share,
             "largest_speedup": self.speedup,
+            "prunable_share_coupled": self.coupled_share,
             "largest_speedup_coupled": self.coupled_speedup,
             "units": [vars(u) for u in self.units],
             "skipped": [vars(s) for s in self.skipped],
@@ -52,7 +54,7 @@ class Inspection:
 
     def __str__(self) -> str:
         rows = [
-            (u.name, u.width, u.smallest, f"{u.macs / self.macs:.1%}", _listed(u.together), _listed(u.readers))
+            (_marked(u), u.width, u.smallest, f"{u.macs / self.macs:.1%}", _listed(u.together), _listed(u.readers))
             for u in self.units
         ]
         heads = ("unit", "neurons", "at least", "MACs", "cut with it", "read by")
@@ -64,8 +66,13 @@ class Inspection:
             f"{self.share:.0%} of {self.macs / 1e6:,.1f} M MACs lie in layers that can shrink; "
             f"the largest speedup is {self.speedup:.2f}x"
         )
-        more = self.coupled_speedup > self.speedup * 1.005
-        return f"{text}, and {self.coupled_speedup:.2f}x with coupled widths." if more else f"{text}."
+        if self.coupled_speedup <= self.speedup * 1.005:
+            return f"{text}."
+        return f"{text}; with coupled widths {self.coupled_share:.0%}, and {self.coupled_speedup:.2f}x."
+
+
+def _marked(unit: UnitView) -> str:
+    return f"{unit.name} (coupled)" if unit.coupled else unit.name
 
 
 def _listed(names: tuple[str, ...], most: int = 3) -> str:
@@ -93,10 +100,9 @@ def inspect_network(network: Network, config: PruneConfig) -> Inspection:
         names = tuple(dict.fromkeys(together))
         views.append(UnitView(unit.name, unit.width, ranks[unit.name], names, readers, touched, unit.coupled))
     best = reachable(full, ranks)
-    wider = with_coupled(network)
-    coupled_best = reachable(*_limits(wider, config, total)) if network.coupled else best
-    share = 1 - full.fixed / total if total else 0.0
-    return Inspection(tuple(views), network.skipped, total, share, best, coupled_best)
+    wider, limits = _limits(with_coupled(network), config, total) if network.coupled else (full, ranks)
+    share, coupled_share = (1 - cost.fixed / total if total else 0.0 for cost in (full, wider))
+    return Inspection(tuple(views), network.skipped, total, share, best, coupled_share, reachable(wider, limits))
 
 
 def _limits(network: Network, config: PruneConfig, total: float) -> Any:

@@ -57,15 +57,15 @@ def _keywords_by_name(model: nn.Module, kwargs: dict[str, Any]) -> Iterator[None
     forward = model.forward
     own = list(inspect.signature(forward).parameters.values())
     stated = [p for p in own if p.kind is not p.VAR_KEYWORD]
-    more = [name for name in kwargs if name not in {p.name for p in stated}]
-    if len(stated) == len(own) or not more:
+    unstated = [name for name in kwargs if name not in {p.name for p in stated}]
+    if len(stated) == len(own) or not unstated:
         yield
         return
 
-    def named(*args: Any, **kwargs: Any) -> Any:
-        return forward(*args, **kwargs)
+    def named(*args: Any, **given: Any) -> Any:
+        return forward(*args, **given)
 
-    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in more]
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in unstated]
     vars(named)["__signature__"] = inspect.Signature([*stated, *more])
     before = vars(model).get("forward")
     vars(model)["forward"] = named

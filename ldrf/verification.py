@@ -15,6 +15,7 @@ from ldrf.network import Network
 from ldrf.program import export_program, working_copy
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.tensor_files import first_odd
+from ldrf.trial_cuts import gap
 
 SOLVED = 1e-3  # how far the slim model may be from the weights that were solved for, relative to the largest output
 WHOLE = 1e-4  # and, at full width, from the dense model
@@ -44,10 +45,10 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
         )
     if [t.shape for t in outputs] != [t.shape for t in wanted]:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
-    gap, precision = _gap(outputs, _traced(network, slim, chunk)), _precision(model)
-    if not gap < max(SOLVED, precision):
+    far, precision = gap(outputs, _traced(network, slim, chunk)), _precision(model)
+    if not far < max(SOLVED, precision):
         raise LdrfError(
-            f"The slim {type(model).__name__} differs from what was solved for by {gap:.2g}: not handed out."
+            f"The slim {type(model).__name__} differs from what was solved for by {far:.2g}: not handed out."
         )
     few = chunk.map(lambda t: t[:2])
     _check_whole(network, dense, few, precision)
@@ -55,12 +56,12 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
     _check_trains(copied.train(_runs_in_training(dense, few)), few)
 
 
-def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Any]:
+def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Tensor]:
     """Outputs of the traced graph with these weights."""
     trace = network.trace
     with same_chance():
         values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, chunk))
-    return [values.get(name) for name in trace.outputs]
+    return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
 
 
 def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: float) -> None:
@@ -70,11 +71,11 @@ def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: flo
     statistics = output_statistics(network.trace, network.dense, nodes, network.calibration, examples=1)
     restored = working_copy(recompose(network, network.dense, nodes, whole, statistics))
     wanted = _outputs(dense, few)
-    gap, rounding = _gap(_outputs(restored, few), wanted), _gap(wanted, _traced(network, network.dense, few))
-    if not gap <= max(WHOLE, precision, min(ROUNDING * rounding, SOLVED)):
+    far, rounding = gap(_outputs(restored, few), wanted), gap(wanted, _traced(network, network.dense, few))
+    if not far <= max(WHOLE, precision, min(ROUNDING * rounding, SOLVED)):
         raise LdrfError(
             f"{type(dense).__name__} is not the same when its layers are taken apart and put together again at full "
-            f"width (its outputs differ by {gap:.2g}), so no slim model is handed out."
+            f"width (its outputs differ by {far:.2g}), so no slim model is handed out."
         )
 
 
@@ -113,16 +114,6 @@ def _check_trains(model: nn.Module, chunk: Inputs) -> None:
 def _precision(model: nn.Module) -> float:
     """How far outputs may differ because of the kind of numbers the model is kept in."""
     return 8 * max(torch.finfo(p.dtype).eps for p in model.parameters() if p.is_floating_point())
-
-
-def _gap(found: list[Tensor], wanted: list[Any]) -> float:
-    """The largest difference of two lists of outputs, relative to the largest value of each."""
-    gaps = [
-        float((a - b).abs().max()) / (float(b.abs().max()) + 1e-6)
-        for a, b in zip(found, wanted, strict=False)
-        if isinstance(b, Tensor) and a.is_floating_point() and a.shape == b.shape and b.numel()
-    ]
-    return max(gaps, default=0.0)
 
 
 def _outputs(model: nn.Module, chunk: Inputs) -> list[Tensor]:

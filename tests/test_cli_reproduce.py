@@ -69,6 +69,12 @@ def test_a_run_leaves_results_and_page_and_goes_on(plugin, capsys):
     assert main([*plugin, "--cells", "slim", "--again"]) == 0
     assert "slim: top-1" in capsys.readouterr().out
 
+    before = Path("results/vgg9-cifar10.json").read_text()
+    assert main([*plugin, "--images", "16"]) == 1  # other settings, so what is there would be lost
+    assert "has 1 cells of other settings, images or weights, such as 'slim'" in capsys.readouterr().err
+    assert Path("results/vgg9-cifar10.json").read_text() == before
+    assert main([*plugin, "--images", "16", "--minutes", "0", "--out", "other"]) == 0
+
 
 @pytest.mark.parametrize(
     ("argv", "code", "words"),

@@ -27,6 +27,7 @@ OURS = [
         "reason": "",
         "share": 0.9,
         "units": 1,
+        "calls": 40,
         "coupled": 1,
         "reachable": 2,
         "speedup": 1.5,
@@ -46,7 +47,7 @@ def test_the_page_counts_each_model_once(tmp_path):
     lines = list(page(read_results(tmp_path / "ours"), read_results(tmp_path / "theirs")))
     assert "| ldrf | 3 | 2 (67%) | 1 | 0 | 0 | 50% |" in lines
     assert "| Torch-Pruning 1.6.1 | 2 | 1 (50%) | 0 | 1 | 0 |  |" in lines
-    assert "| b | ok | 90% | 1 | 1 | 2.00x | 1.50x |  |  | ok | 3.20x |" in lines
+    assert "| b | ok | 90% | 1 | 1 | 2.00x | 1.50x | 40 |  |  | ok | 3.20x |" in lines
     assert "- c (refused): `it is 'one' layer`" in lines
     assert "- a (failed): `IndexError: 3`" in lines
 

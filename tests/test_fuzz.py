@@ -73,7 +73,8 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
             ldrf.prune(model, [x], speedup=1.1, config=config)
         return
     widths = {u.name: choose(u.name, least_width(u), u.width) for u in net.units}
-    kept = {u.name: covering(u, torch.arange(u.width)[-widths[u.name] :]) for u in net.units}
+    chance = torch.Generator().manual_seed(plan.seed)
+    kept = {u.name: covering(u, torch.randperm(u.width, generator=chance)[: widths[u.name]]) for u in net.units}
     full_width_is_the_dense_network(net, x)
     slim = copy.deepcopy(model)
     cut_plainly(slim, net.units, kept)

@@ -9,6 +9,7 @@ from networks import Bottleneck, Chain, Grouped, VitBlock
 import ldrf
 from ldrf.cli import main
 from ldrf.inspection import inspect_network
+from ldrf.network import with_coupled
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 
@@ -27,7 +28,13 @@ def test_share_and_largest_speedup_follow_from_the_costs(network):
     vit = inspect_network(network(VitBlock), ldrf.PruneConfig(energy=0.2))
     assert 0.2 < vit.share < 0.7  # only its MLP
     block = inspect_network(network(Bottleneck), ldrf.PruneConfig(energy=0.2))
-    assert block.coupled_speedup > block.speedup and "with coupled widths" in str(block)
+    assert block.coupled_speedup > block.speedup and block.coupled_share > block.share
+    assert f"with coupled widths {block.coupled_share:.0%}" in str(block) and "(coupled)" not in str(block)
+    whole = inspect_network(with_coupled(network(Bottleneck)), ldrf.PruneConfig(energy=0.2))
+    assert whole.share == block.coupled_share
+    assert [u.name for u in whole.units if f"{u.name} (coupled)" in str(whole)] == [
+        u.name for u in whole.units if u.coupled
+    ]
 
 
 def test_every_layer_left_alone_is_listed_with_its_reason(network):

@@ -76,9 +76,14 @@ def test_records_made_elsewhere_count_for_the_same_cell_alone(shelf, tmp_path):
 
 def test_finished_cells_are_measured_again_where_that_is_asked_for(shelf):
     run_cells([A, B, C], shelf, Counted())
+    left = shelf.place(B) / "last.pt"
+    left.parent.mkdir()
+    left.touch()
     measure = Counted()
     run_cells([A, B, C], shelf, measure, glob="b", again=True)
-    assert measure.asked == ["b"]  # its source did not change
+    assert measure.asked == ["b"] and not left.exists()  # its source did not change
+    run_cells([A, B, C], shelf, measure, glob="a", again=True)
+    assert measure.asked == ["b", "a", "b"]  # what starts from it is done again, too
 
 
 def test_a_damaged_record_is_made_again(shelf):

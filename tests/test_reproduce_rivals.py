@@ -46,13 +46,16 @@ def test_aimet_is_told_shares_of_the_inputs_of_convolutions():
         nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(6 * 16, 4)
     )
     batch = [images(4, shape=(3, 8, 8))]
-    assert ratios(settled(model), batch, {"0": 6, "2": 3}) == {"2": 0.75}  # a linear layer reads the others
+    assert ratios(settled(model), batch, {"0": 6, "2": 3}) == {"2": 6.5 / 8}  # a linear layer reads the others
     with pytest.raises(LdrfError, match="nothing of the kind"):
         ratios(model, batch, {"0": 8, "2": 3})
 
 
 @pytest.mark.skipif(find_spec("aimet_torch") is None, reason="AIMET is not installed: pip install '.[aimet]'")
-def test_aimet_reaches_the_widths():
+@pytest.mark.parametrize("width", [4, 7])
+def test_aimet_reaches_the_widths_and_leaves_nothing_behind(width, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     model, x = make(Chain), images(32)
-    slim = prune_externally("aimet", model, [x], 2.0, {"conv1": 4})
-    assert slim.get_submodule("conv1").out_channels == 4 and slim(x).shape == model(x).shape
+    slim = prune_externally("aimet", model, [x], 2.0, {"conv1": width})
+    assert slim.get_submodule("conv1").out_channels == width and slim(x).shape == model(x).shape
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from ldrf.reproduce.measure import measure
 from ldrf.reproduce.page import write_page
 from ldrf.reproduce.recipe import Recipe, Scale
 from ldrf.reproduce.recipes import RECIPES
-from ldrf.reproduce.results import Results, records_by_key, write
+from ldrf.reproduce.results import Results, earlier_records, write
 from ldrf.reproduce.subject import Subject
 
 HELP = """Make the paper's tables and figures again, next to its own numbers and to other methods.
@@ -49,7 +49,7 @@ class Reproduce:
     cells: Annotated[str, arg(metavar="GLOB")] = "*"
     """Run only cells with such names, such as 'ldrf-*'."""
     again: bool = False
-    """Measure these cells anew, also where they are finished."""
+    """Measure these cells anew, also where they are finished, and all that starts from them."""
     minutes: Annotated[float | None, arg(metavar="FLOAT")] = None
     """Start no cell after so many minutes; 0 only writes the page."""
     images: Annotated[int | None, arg(metavar="INT")] = None
@@ -69,14 +69,16 @@ class Reproduce:
         model, data = self._names(recipe)
         subject = _open(recipe, model, self.weights, data)
         out = self.out or Path("runs/quick" if self.quick else ".")
-        earlier = records_by_key(out / "results" / f"{recipe.name}.json")
-        shelf = Shelf(self.work, subject.digest(), earlier)
+        cells, digest = recipe.cells(scale), subject.digest()
+        keys = {cell.key(digest) for cell in cells}
+        earlier = {} if self.quick else earlier_records(out / "results" / f"{recipe.name}.json", keys)
+        shelf = Shelf(self.work, digest, earlier)
         measured = partial(measure, subject=subject, shelf=shelf)
-        found = run_cells(recipe.cells(scale), shelf, measured, self.cells, self.minutes, self.again)
+        found = run_cells(cells, shelf, measured, self.cells, self.minutes, self.again)
         named = self._command(), _public(model), _public(data), self.quick, scale
         results = Results(recipe.name, *named, found.done, found.left, found.refused)
         written = [write(results, out / "results"), *write_page(out / "results", out / "docs")]
-        told = [f"{len(found.done)} of {len(recipe.cells(scale))} cells done."]
+        told = [f"{len(found.done)} of {len(cells)} cells done."]
         told += [f"Left: {', '.join(found.left)}."] if found.left else []
         told += [f"{name} {reason}" for name, reason in found.refused.items()]
         told += [f"Wrote {', '.join(map(str, written))}"]

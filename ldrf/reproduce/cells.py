@@ -3,8 +3,9 @@
 import hashlib
 import json
 import os
+import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -44,7 +45,7 @@ class Shelf:
 
     folder: Path
     subject: str
-    earlier: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    earlier: dict[str, Record] = field(default_factory=dict)
 
     def find(self, cell: Cell) -> Record | None:
         """The record of ``cell`` if it is finished; a file that is no record counts as none."""
@@ -73,6 +74,12 @@ class Shelf:
         beside.write_text(json.dumps(plain(record), indent=1) + "\n")
         os.replace(beside, self._file(cell))
         return record
+
+    def clear(self, cell: Cell) -> None:
+        """Forget a finished cell, and what else it left."""
+        self.earlier.pop(cell.key(self.subject), None)
+        self._file(cell).unlink(missing_ok=True)
+        shutil.rmtree(self.place(cell), ignore_errors=True)
 
     def place(self, cell: Cell) -> Path:
         """A folder for what else the cell leaves: its slim network, its checkpoint."""
@@ -116,13 +123,16 @@ def run_cells(
     """Measure the cells whose name matches ``glob`` and that are not on the shelf yet, starting none after ``minutes``.
 
     Every finished cell is in the result, whether it was measured now or before. With ``again`` those that match are
-    measured anew, whether they are on the shelf or not.
+    measured anew, and all that starts from them.
     """
     start, refused = time.monotonic(), {}
     matching = [cell for cell in cells if fnmatchcase(cell.name, glob)]
     if not matching:
         raise LdrfError(f"No cell matches '{glob}': the cells are {', '.join(cell.name for cell in cells)}.")
-    wanted = [c for c in _with_sources(matching) if (again and c in matching) or shelf.find(c) is None]
+    stale = _that_start_from(matching, cells) if again else []
+    for cell in stale:
+        shelf.clear(cell)
+    wanted = [cell for cell in _with_sources([*matching, *stale]) if shelf.find(cell) is None]
     with _bar(len(cells), sum(shelf.find(cell) is not None for cell in cells)) as bar:
         for position, cell in enumerate(wanted):
             if minutes is not None and time.monotonic() - start >= 60 * minutes:
@@ -137,6 +147,14 @@ def run_cells(
             tqdm.write(f"{cell.name}: {refusal or _told(shelf.find(cell))}, about {spell(left)} left")
     done = {cell.name: record for cell in cells if (record := shelf.find(cell))}
     return Run(done, tuple(c.name for c in cells if c.name not in done and c.name not in refused), refused)
+
+
+def _that_start_from(chosen: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
+    """The chosen cells and those that start from one of them, directly or not."""
+    found = {cell.name for cell in chosen}
+    while more := {c.name for c in cells if c.source and c.source.name in found} - found:
+        found |= more
+    return [cell for cell in cells if cell.name in found]
 
 
 def _bar(total: int, finished: int) -> tqdm:

@@ -1,6 +1,7 @@
 """How each kind of cell is measured: settings in, outcome out."""
 
 import copy
+import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
@@ -107,7 +108,8 @@ def _network(cell: Cell, subject: Subject, shelf: Shelf) -> nn.Module:
     if source is None or source.kind == "dense":
         return copy.deepcopy(subject.model)
     if not shelf.place(source).is_dir():
-        measure(source, subject, shelf)
+        start = time.perf_counter()
+        shelf.keep(source, measure(source, subject, shelf), time.perf_counter() - start)
     return ldrf.load(shelf.place(source), subject.model).eval()
 
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -37,10 +37,21 @@ class Results:
         return sorted(found)
 
 
-def records_by_key(path: Path) -> dict[str, Mapping[str, Any]]:
-    """The finished cells of a file of results under the hashes of their settings, none where there is no such file."""
-    cells = read(path).cells if path.is_file() else {}
-    return {cell["key"]: cell for cell in cells.values() if isinstance(cell.get("key"), str)}
+def earlier_records(path: Path, keys: Collection[str]) -> dict[str, dict[str, Any]]:
+    """The finished cells of a file of results by their keys, none where there is no such file.
+
+    Cells of other keys would be lost when the file is written again, so it is refused with them.
+    """
+    if not path.is_file():
+        return {}
+    found = read(path)
+    lost = [name for name, cell in found.cells.items() if cell.get("key") not in keys]
+    if lost:
+        raise LdrfError(
+            f"'{path}' has {len(lost)} cells of other settings, images or weights, such as '{lost[0]}', and would lose "
+            f"them; it was made by '{found.command}': run that, name another folder with --out, or move the file away."
+        )
+    return {cell["key"]: dict(cell) for cell in found.cells.values()}
 
 
 def write(results: Results, folder: Path) -> Path:
@@ -59,4 +70,6 @@ def read(path: Path) -> Results:
         found = read_json(path)
         return Results(**{**found, "scale": Scale(**found["scale"]), "left": tuple(found["left"])})
     except (ValueError, TypeError, KeyError, OSError) as problem:
-        raise LdrfError(f"'{path}' is not a file of results ({problem}): run its recipe again.") from problem
+        raise LdrfError(
+            f"'{path}' is not a file of results ({problem}): delete it and run its recipe again."
+        ) from problem
