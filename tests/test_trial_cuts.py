@@ -3,6 +3,13 @@
 from types import SimpleNamespace
 from typing import Any
 
+import torch.nn.functional as F
+from networks import images, settled
+from torch import Tensor, nn
+
+import ldrf
+from ldrf import trial_cuts
+from ldrf.network import read_network
 from ldrf.trial_cuts import largest
 
 
@@ -48,3 +55,41 @@ def test_none_or_all():
     assert found(set(), NAMES) == (NAMES, 1)
     assert found(set(NAMES), NAMES)[0] == []
     assert found({"x"}, ["x"])[0] == []
+
+
+class Deep(nn.Module):
+    """As many blocks as asked for: each a residual branch whose code spells out a width, and one that does not."""
+
+    def __init__(self, depth: int) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8, 4)
+        self.free = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(8, 6, 1), nn.ReLU(), nn.Conv2d(6, 8, 1)) for _ in range(depth)
+        )
+        self.stated = nn.ModuleList(nn.ModuleList([nn.Conv2d(8, 6, 1), nn.Conv2d(6, 8, 1)]) for _ in range(depth))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        for free, (one, two) in zip(self.free, self.stated, strict=True):  # pyright: ignore[reportGeneralTypeIssues]
+            x = x + free(x)
+            x = x + two(F.relu(one(x)).view(-1, 6, *x.shape[2:]))
+        return self.head(x.mean((2, 3)))
+
+
+def test_a_deeper_network_takes_as_many_trials(monkeypatch):
+    runs: list[int] = []
+    real = trial_cuts.graph_values
+
+    def counted(trace: Any, *rest: Any) -> Any:
+        runs.append(len(trace.nodes))
+        return real(trace, *rest)
+
+    monkeypatch.setattr(trial_cuts, "graph_values", counted)
+    counts, calls = [], []
+    for depth in (2, 8):
+        runs.clear()
+        net = read_network(settled(Deep(depth)), [images(4)], (), ldrf.PruneConfig())
+        assert {u.name for u in net.units} == {f"free.{i}.0" for i in range(depth)}
+        counts.append(len(runs))
+        calls.append(runs[0])
+    assert counts[0] == counts[1] and calls[1] > 3 * calls[0]  # so the work grows with the calls, and no faster
