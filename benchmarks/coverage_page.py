@@ -39,7 +39,7 @@ def page(ours: Rows, theirs: Rows) -> Iterator[str]:
         "the dense outputs to 1e-4. timm's models have at most two equal blocks in a row, but for those that other "
         "tools are known to fail on, which are whole. MACs that can shrink count coupled widths, too. *Refused*: ldrf "
         "says why it cannot. *Hang*: over the limit of processor time, which was 240 seconds for ldrf and 60 for "
-        "Torch-Pruning, so their hangs do not compare. Rows were made with several versions of the code."
+        "Torch-Pruning, so their hangs do not compare. Calls are those of the traced graph."
     )
     yield ""
     yield "| | models | ok | refused | failed | hang | median share of MACs that can shrink |"
