@@ -86,6 +86,14 @@ def test_finished_cells_are_measured_again_where_that_is_asked_for(shelf):
     assert measure.asked == ["b", "a", "b"]  # what starts from it is done again, too
 
 
+def test_what_was_to_be_measured_again_and_was_not_is_still_there(shelf):
+    before = run_cells([A, B, C], shelf, Counted()).done
+    assert run_cells([A, B, C], shelf, Counted(), again=True, minutes=0).done == before
+    with pytest.raises(KeyboardInterrupt):
+        run_cells([C, A, B], shelf, Counted("a", KeyboardInterrupt()), again=True)
+    assert run_cells([A, B, C], shelf, Counted(), minutes=0).left == ("a", "b")  # b started from what a was
+
+
 def test_a_damaged_record_is_made_again(shelf):
     run_cells([A], shelf, Counted())
     path = next(shelf.folder.glob("*.json"))

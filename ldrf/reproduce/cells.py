@@ -130,14 +130,14 @@ def run_cells(
     if not matching:
         raise LdrfError(f"No cell matches '{glob}': the cells are {', '.join(cell.name for cell in cells)}.")
     stale = _that_start_from(matching, cells) if again else []
-    for cell in stale:
-        shelf.clear(cell)
-    wanted = [cell for cell in _with_sources([*matching, *stale]) if shelf.find(cell) is None]
-    with _bar(len(cells), sum(shelf.find(cell) is not None for cell in cells)) as bar:
+    wanted = [c for c in _with_sources([*matching, *stale]) if c in stale or shelf.find(c) is None]
+    with _bar(len(cells), sum(shelf.find(c) is not None and c not in wanted for c in cells)) as bar:
         for position, cell in enumerate(wanted):
             if minutes is not None and time.monotonic() - start >= 60 * minutes:
                 break
             bar.set_description_str(cell.name)
+            for outdated in _that_start_from([cell], cells) if cell in stale else ():
+                shelf.clear(outdated)  # not before its turn: a run that ends early loses nothing else
             refusal = _finish(cell, shelf, measure, refused)
             if refusal:
                 refused[cell.name] = refusal
