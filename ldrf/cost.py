@@ -90,14 +90,14 @@ def mac_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
 def parameter_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
     """Parameters: weights, biases and norms of every layer a unit touches."""
     terms: list[Term] = []
-    for layer, outputs, inputs in _touched(trace, units):
+    for layer, outputs, inputs in {found[0].weight: found for found in _touched(trace, units)}.values():
         terms += _products(math.prod(layer.kernel), outputs, inputs)
         vectors = bool(layer.bias) + (bool(layer.norm.weight) + bool(layer.norm.bias) if layer.norm else 0)
         terms += [Term(vectors * count, (unit,)) for unit, count in outputs.per.items()]
     counted = {name for layer in trace.layers for name in layer_tensors(layer)}
     for unit in units:
-        for piece in unit.slices:  # carriers such as PReLU or a norm on its own
-            if piece.tensor not in counted:
+        for piece in {piece.tensor: piece for piece in unit.slices}.values():
+            if piece.tensor not in counted:  # a carrier such as PReLU or a norm on its own
                 share = (piece.ids >= 0).sum() / len(piece.ids) / unit.width
                 terms.append(Term(trace.parameters.get(piece.tensor, 0) * float(share), (unit.name,)))
     return _model(terms, units, total)
@@ -125,11 +125,13 @@ def _touched(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, _Size, 
     read: dict[str, dict[str, float]] = {}
     nodes = {layer.weight: layer for layer in trace.layers}
     for unit in units:
-        own = [(s.tensor, s.ids) for s in unit.slices if s.tensor in nodes and s.dim == nodes[s.tensor].row_dim]
-        for weight, ids in [(unit.producer.weight, unit.rows), *own]:
+        own = [s for s in unit.slices if s.tensor in nodes]
+        rows = [(s.tensor, s.ids) for s in own if s.dim == nodes[s.tensor].row_dim]
+        tied = [(s.tensor, s.ids) for s in own if s.dim != nodes[s.tensor].row_dim]  # heads that read with a table
+        for weight, ids in [(unit.producer.weight, unit.rows), *rows]:
             made.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
-        for c in unit.consumers:
-            read.setdefault(c.layer.weight, {})[unit.name] = float((c.channels >= 0).sum() / unit.width)
+        for weight, ids in [*((c.layer.weight, c.channels) for c in unit.consumers), *tied]:
+            read.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
     width = {unit.name: unit.width for unit in units}
     size = lambda per, full: _Size(per, full - sum(count * width[u] for u, count in per.items()))  # noqa: E731
     return [

@@ -72,8 +72,7 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
         index = places(piece.ids, kept)
         holder = holders[piece.tensor]
         tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
-        layer = next((la for la in trace.layers if la.weight == piece.tensor), None)
-        if layer is not None:
+        for layer in (la for la in trace.layers if la.weight == piece.tensor):
             weight, bias = weights.layers[layer.node]
             rows = piece.dim == layer.row_dim  # else it reads with a table that is cut, as a tied head does
             bias = bias[index] if bias is not None and rows else bias

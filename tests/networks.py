@@ -431,10 +431,11 @@ def unread(net: Network, kept: Mapping[str, Tensor]) -> nn.Module:
     """The dense model in which no consumer reads the neurons that go: what a plain cut must compute."""
     model = copy.deepcopy(net.model)
     for unit in net.units:
-        for consumer in unit.consumers:
-            gone = torch.as_tensor((~stays(consumer.channels, kept[unit.name])).nonzero()[0])
-            weight = model.get_submodule(consumer.layer.name).weight.data
-            weight.index_fill_(1 - consumer.layer.row_dim, gone, 0)  # pyright: ignore[reportCallIssue]
+        read = [(c.layer.weight, 1 - c.layer.row_dim, c.channels) for c in unit.consumers]
+        heads = [(s.tensor, s.dim, s.ids) for s in unit.slices if s.tensor.removesuffix(".weight") in unit.tables]
+        for name, dim, ids in read + heads:
+            gone = torch.as_tensor((~stays(ids, kept[unit.name])).nonzero()[0])
+            model.get_parameter(name).data.index_fill_(dim, gone, 0)
     return model
 
 

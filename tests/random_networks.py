@@ -9,8 +9,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from hypothesis import strategies as st
+from networks import images, settled
 from torch import Tensor, nn
 
+SHAPE = (3, 6, 6)
 WIDTHS = (4, 6, 8, 12)
 ACTIVATIONS = {"relu": nn.ReLU, "gelu": nn.GELU, "silu": nn.SiLU, "none": nn.Identity, "leaky": nn.LeakyReLU}
 
@@ -29,7 +31,8 @@ class Piece:
 
 KINDS = (
     "conv", "strided", "depthwise", "grouped", "residual", "gate", "dense", "branches", "halves", "shuffle", "pool",
-    "transposed", "pixels", "glu", "product", "shared", "scale", "volume", "upsample", "same",
+    "transposed", "pixels", "glu", "product", "shared", "scale", "volume", "upsample", "same", "projected", "line",
+    "skip", "stages", "last", "recurrent",
 )  # fmt: skip
 
 pieces = st.builds(
@@ -45,12 +48,13 @@ pieces = st.builds(
 
 @dataclass(frozen=True)
 class Drawn:
-    """A network's plan: pieces on maps, then a tail, and how it ends."""
+    """A network's plan: pieces on maps, then a tail, how it ends, and what it is given beside images."""
 
     pieces: tuple[Piece, ...]
     tail: str
     outputs: int
     seed: int
+    beside: str = "nothing"
 
 
 plans = st.builds(
@@ -59,6 +63,7 @@ plans = st.builds(
     tail=st.sampled_from(("mean", "flatten", "tokens", "map")),
     outputs=st.sampled_from((1, 2)),
     seed=st.integers(0, 2**16),
+    beside=st.sampled_from(("nothing", "nothing", "vector", "ids", "tied")),
 )
 
 
@@ -93,7 +98,7 @@ class Block(nn.Module):
         super().__init__()
         self.kind, self.flag, self.outputs = piece.kind, piece.flag, piece.width
         kind, n = piece.kind, inputs
-        if kind in ("depthwise", "residual", "gate", "pool", "shuffle", "scale", "halves", "upsample"):
+        if kind in ("depthwise", "residual", "gate", "pool", "shuffle", "scale", "halves", "upsample", "last"):
             self.outputs = n
         if kind == "strided":
             self.one = convolution(n, piece, stride=2)
@@ -130,6 +135,25 @@ class Block(nn.Module):
             self.factor = nn.Parameter(torch.rand(n, 1, 1) + 0.5)
         elif kind == "volume":
             self.one = nn.Conv3d(n, piece.width, (1, 3, 3), padding=(0, 1, 1))
+        elif kind == "projected":
+            stride = 2 if piece.flag else 1
+            self.one, self.two = convolution(n, piece, stride=stride), convolution(piece.width, piece)
+            self.three = nn.Conv2d(n, piece.width, 1, stride)
+        elif kind == "line":
+            self.one = nn.Conv1d(n, piece.width, piece.kernel, padding=piece.kernel // 2)
+        elif kind == "skip":
+            self.one, self.two = convolution(n, piece, stride=2), convolution(piece.width, piece)
+            self.outputs = n + piece.width
+        elif kind == "stages":
+            half = piece.width // 2
+            self.one, self.two = convolution(n, piece), convolution(half, piece, half)
+            self.three = convolution(3 * half, piece)
+        elif kind == "last":
+            self.one, self.two = nn.Conv2d(n, n, 3, padding=1, groups=n), nn.LayerNorm(n)
+            self.three, self.four = nn.Linear(n, piece.width), nn.Linear(piece.width, n)
+            self.factor = nn.Parameter(torch.rand(n) + 0.5) if piece.flag else 1.0
+        elif kind == "recurrent":
+            self.one = nn.GRU(n, piece.width, batch_first=True)
         elif kind == "conv":
             self.one = convolution(n, piece)
 
@@ -167,6 +191,21 @@ class Block(nn.Module):
             return x * self.factor
         if kind == "volume":
             return self.one(x.unsqueeze(2)).squeeze(2)
+        if kind == "projected":
+            return F.relu(self.three(x) + self.two(self.one(x)))
+        if kind == "line":
+            return self.one(x.flatten(2)).unflatten(2, x.shape[2:])
+        if kind == "skip":
+            return torch.cat([x, F.interpolate(self.two(self.one(x)), size=x.shape[2:])], 1)
+        if kind == "stages":
+            left, right = self.one(x).chunk(2, 1)
+            return self.three(torch.cat([left, right, self.two(right)], 1))
+        if kind == "last":
+            y = self.two(self.one(x).permute(0, 2, 3, 1))
+            return x + (self.four(F.gelu(self.three(y))) * self.factor).permute(0, 3, 1, 2)
+        if kind == "recurrent":
+            steps = F.adaptive_avg_pool2d(x, (1, 3)).flatten(2).transpose(1, 2)
+            return self.one(steps)[0].transpose(1, 2).unsqueeze(2)
         return self.one(x)
 
 
@@ -237,9 +276,15 @@ class Built(nn.Module):
         self.picture = nn.Conv2d(width, 2, 1)
 
     def forward(self, x: Tensor) -> Tensor | dict[str, Tensor]:
+        return self.ended(self.begun(x))
+
+    def begun(self, x: Tensor) -> Tensor:
         x = F.relu(self.stem(x))
         for block in self.blocks:
             x = block(x)
+        return x
+
+    def ended(self, x: Tensor) -> Tensor | dict[str, Tensor]:
         tail = self.plan.tail
         if tail == "map":
             return self.picture(x)
@@ -250,3 +295,31 @@ class Built(nn.Module):
         else:
             scores = self.fc(x.mean((2, 3)))
         return {"scores": scores, "picture": self.picture(x)} if self.plan.outputs == 2 else scores
+
+
+class Told(Built):
+    """The same with a second input, a vector [b, 4] or a class [b], whose embedding the last layer may share."""
+
+    def __init__(self, plan: Drawn) -> None:
+        super().__init__(plan)
+        width = self.picture.in_channels
+        told = nn.Sequential(nn.Linear(4, 9), nn.ReLU(), nn.Linear(9, width))
+        self.told = told if plan.beside == "vector" else nn.Embedding(5, width)
+        if plan.beside == "tied" and plan.tail != "flatten":
+            self.fc.weight = self.told.weight
+
+    def forward(self, x: Tensor, beside: Tensor) -> Tensor | dict[str, Tensor]:
+        return self.ended(self.begun(x) + self.told(beside)[..., None, None])
+
+
+def built(plan: Drawn) -> Built:
+    """The network of a plan, with random weights."""
+    return settled((Built if plan.beside == "nothing" else Told)(plan), plan.seed)  # pyright: ignore[reportReturnType]
+
+
+def fed(plan: Drawn, rows: int) -> tuple[Tensor, ...]:
+    """What the network of a plan is called with."""
+    x = images(rows, plan.seed, SHAPE)
+    if plan.beside == "nothing":
+        return (x,)
+    return (x, images(rows, plan.seed + 1, (4,)) if plan.beside == "vector" else torch.arange(rows) % 5)

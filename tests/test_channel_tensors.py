@@ -4,11 +4,13 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from networks import images, unread
 from torch import Tensor, nn
 
 import ldrf
 from ldrf.config import PruneConfig
+from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
 from ldrf.network import read_network
 from ldrf.surgery import cut_plainly
 
@@ -132,3 +134,28 @@ def test_a_table_that_other_code_reads_keeps_its_width():
     net = read_network(Twice().eval(), [words()], (), PruneConfig())
     assert not net.coupled
     assert "'words.weight', which is used by more than one call" in {s.name: s.reason for s in net.skipped}["down"]
+
+
+class TwoHeads(Words):
+    """Words by a tied head, and once more by the same table without a bias of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(tied=True)
+
+    def forward(self, words: Tensor) -> tuple[Tensor, Tensor]:  # pyright: ignore[reportIncompatibleMethodOverride]
+        x = self.words(words) + self.places(torch.arange(words.shape[1]))
+        x = x + self.down(self.up(x).relu())
+        return self.head(x), F.linear(x.relu(), self.words.weight)
+
+
+@pytest.mark.parametrize("kind", [Patches, Words, lambda: Words(tied=True), TwoHeads])
+def test_what_a_stream_with_its_tables_costs_is_what_is_counted(kind):
+    torch.manual_seed(0)
+    model, x = kind().eval(), images(32) if kind is Patches else words()
+    net = read_network(model, [x], (), PruneConfig(coupled=True))
+    (stream,) = [u for u in net.units if u.coupled]
+    result = ldrf.prune(model, [x], widths={stream.name: 5}, config=PruneConfig(steps=2, joint_steps=0, chunk=8))
+    macs = mac_model(net.trace, net.units, count_macs(net.model, net.example))
+    parameters = parameter_model(net.trace, net.units, count_parameters(net.model))
+    assert macs.at({stream.name: 5}) == pytest.approx(count_macs(result.model, net.example))
+    assert parameters.at({stream.name: 5}) == pytest.approx(count_parameters(result.model))

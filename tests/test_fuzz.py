@@ -18,8 +18,8 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from networks import images, settled, unread
-from random_networks import Built, Drawn, Piece, plans
+from networks import unread
+from random_networks import Drawn, Piece, built, fed, plans
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -27,21 +27,20 @@ import ldrf
 from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
 from ldrf.cutting import covering, cut_weights, least_width
 from ldrf.forward import input_values
+from ldrf.inputs import Inputs
 from ldrf.interpreter import run
 from ldrf.network import Network, read_network
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.surgery import cut_plainly
 
 COUNT = int(os.environ.get("LDRF_FUZZ", "8"))
-SHAPE = (3, 6, 6)
-CONFIG = ldrf.PruneConfig(solver="closed-form", energy=0.2, chunk=8)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning")
 
 
-def outputs(model: torch.nn.Module, x: Tensor) -> list[Tensor]:
+def outputs(model: torch.nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
     with torch.no_grad():
-        return [t for t in tree_leaves(model(x)) if isinstance(t, Tensor)]
+        return [t for t in tree_leaves(model(*inputs)) if isinstance(t, Tensor)]
 
 
 def close(found: list[Tensor], wanted: list[Tensor], tolerance: float = 1e-4) -> None:
@@ -53,7 +52,7 @@ def close(found: list[Tensor], wanted: list[Tensor], tolerance: float = 1e-4) ->
 
 def sees_all_channels(plan: Drawn) -> bool:
     """Whether a norm looks at several channels at once, so that cutting one changes the others."""
-    return plan.tail == "tokens" or any(p.norm in ("group", "rms") for p in plan.pieces)
+    return plan.tail == "tokens" or any(p.norm in ("group", "rms") or p.kind == "last" for p in plan.pieces)
 
 
 @settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck), derandomize=COUNT <= 8)
@@ -63,8 +62,7 @@ def test_random_networks(plan: Drawn, coupled: bool, data: st.DataObject):
 
 
 def check(plan: Drawn, coupled: bool, choose) -> None:
-    model = settled(Built(plan), plan.seed)
-    x = images(24, plan.seed, SHAPE)
+    model, x = built(plan), fed(plan, 24)
     config = ldrf.PruneConfig(solver="closed-form", energy=0.2, chunk=8, coupled=coupled)
     net = read_network(model, [x], (), config)
     if not net.units:  # such as a stem that a shared layer reads
@@ -81,7 +79,7 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
     inputs = input_values(net.trace, net.example)
     with torch.no_grad():
         values = run(net.trace, cut_weights(net.trace, net.units, net.dense, kept), net.trace.nodes, inputs)
-    close(outputs(slim, net.example.args[0]), [values[name] for name in net.trace.outputs])
+    close(outputs(slim, net.example.args), [values[name] for name in net.trace.outputs])
     if not sees_all_channels(plan):
         close(outputs(slim, x), outputs(unread(net, kept), x))
     costs_are_counts(net, widths, slim)
@@ -89,7 +87,7 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
         pruned_is_never_worse_than_cut(model, x, widths, config)
 
 
-def full_width_is_the_dense_network(net: Network, x: Tensor) -> None:
+def full_width_is_the_dense_network(net: Network, x: tuple[Tensor, ...]) -> None:
     whole = {u.name: torch.arange(u.width) for u in net.units}
     nodes = {la.node for la in net.trace.layers if net.trace.called.get(la.weight, 1) == 1}
     statistics = output_statistics(net.trace, net.dense, nodes, net.calibration)
@@ -109,7 +107,9 @@ def costs_are_counts(net: Network, widths: dict[str, int], slim: torch.nn.Module
         assert parameters.at(widths) == pytest.approx(count_parameters(slim))
 
 
-def pruned_is_never_worse_than_cut(model: torch.nn.Module, x: Tensor, widths: dict[str, int], config) -> None:
+def pruned_is_never_worse_than_cut(
+    model: torch.nn.Module, x: tuple[Tensor, ...], widths: dict[str, int], config: ldrf.PruneConfig
+) -> None:
     config = replace(config, solver="joint", steps=2, joint_steps=2)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*plain cutting does better", ldrf.LdrfWarning)  # it is then returned
@@ -118,17 +118,11 @@ def pruned_is_never_worse_than_cut(model: torch.nn.Module, x: Tensor, widths: di
     judged = result.held_out
     assert judged is None or judged.reconstructed <= judged.cut or judged.returned == "cut"
     assert all(h.error <= h.cut_error * (1 + 1e-6) + 1e-12 for h in result.history)
-    assert result.macs == (count_macs(model, _one(x)), count_macs(result.model, _one(x)))
+    assert result.macs == (count_macs(model, Inputs(x, {})), count_macs(result.model, Inputs(x, {})))
     with tempfile.TemporaryDirectory() as folder:
         ldrf.save(result, f"{folder}/slim")
         loaded = ldrf.load(f"{folder}/slim", copy.deepcopy(model))
     close(outputs(loaded, x), outputs(result.model, x), 1e-6)
-
-
-def _one(x: Tensor):
-    from ldrf.inputs import Inputs
-
-    return Inputs((x,), {})
 
 
 REGRESSIONS: list[tuple[Drawn, bool]] = [
