@@ -6,39 +6,30 @@ are those that differ with other weights: what these weights hide, as behind a d
 """
 
 import copy
-import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from torch import nn
 
-from ldrf.chance import same_chance
 from ldrf.channel_flow import Flow, follow_channels
-from ldrf.cost import plain_attention
-from ldrf.cutting import Kept, cut_weights
 from ldrf.errors import LdrfError
 from ldrf.forward import input_values
 from ldrf.grouping import units_of
 from ldrf.inputs import Inputs, repeated
 from ldrf.interpreter import Weights, folded, run
-from ldrf.layer_inputs import lively, misled, noted_inputs
+from ldrf.layer_inputs import lively
 from ldrf.scores import with_heads
-from ldrf.surgery import cut_plainly
 from ldrf.targets import apply_ignore
 from ldrf.tracing import Trace
+from ldrf.trial import MOST, ROUNDING, Trial, cut_copy, graph_values, outputs_of, trial_of, without_last
 from ldrf.units import Attribute, Skipped, Unit
 from ldrf.unused import TRAINED, called_in_training, calls, unused_layers
 
-ROUNDING = 100  # a cut network may differ from its graph so many times more than the whole one does
-LEAST, MOST = 1e-5, 1e-3  # and always by so much, never by more, relative to the largest output
 SPELT_OUT = "the model's forward spells out its width"
 
 # What a unit is tried with, and the answer: the units that can be cut, and the others with the reason.
@@ -54,34 +45,35 @@ def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, 
     last, whether queries, keys and values of one layer can lose width together.
     """
     outer: dict[str, int] = {}
-    flow = follow_channels(trace)
-    units, skipped = _tried(flow, dense, model, chunk, protected)
+    flow, few = follow_channels(trace), chunk.map(lambda t: t[:2])
+    ground = _ground(trace, dense, model, few)
+    units, skipped = _tried(flow, ground, protected)
     for place, parts, packed in ((-2, 2, False), (0, 3, False), (-1, 2, True)):
         blocked = _blocked(flow, units, parts)
         if blocked:
             trial = {**outer, **dict.fromkeys(blocked, place)}
             other = follow_channels(trace, trial, packed)
-            more = _tried(other, dense, model, chunk, protected)
+            more = _tried(other, ground, protected)
             if len(more[0]) > len(units):
                 outer, flow, (units, skipped) = trial, other, more
             else:
                 follow_channels(trace, outer, flow.packed)  # the graph remembers the last walk
-    return _with_heads(trace, dense, chunk, units), skipped
+    return _with_heads(trace, dense, few, units), skipped
 
 
 @torch.no_grad()
-def _with_heads(trace: Trace, dense: Weights, chunk: Inputs, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+def _with_heads(trace: Trace, dense: Weights, few: Inputs, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
     """The same units, those of queries and keys with what makes up each head."""
     if not any(unit.scores for unit in units):
         return units
-    values = run(trace, dense, trace.nodes, input_values(trace, chunk.map(lambda t: t[:2])))
+    values = run(trace, dense, trace.nodes, input_values(trace, few))
     return tuple(replace(u, scores=tuple(with_heads(trace, values, s) for s in u.scores)) for u in units)
 
 
-def _tried(flow: Flow, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
+def _tried(flow: Flow, ground: "_Ground", protected: frozenset[str]) -> Usable:
     found = units_of(flow)
     units, ignored = apply_ignore(protected, (*found.units, *found.coupled))
-    units, stuck = cuttable(flow.trace, dense, model, chunk, units)
+    units, stuck = cuttable(ground, units)
     return units, (*found.skipped, *ignored, *stuck)
 
 
@@ -93,33 +85,58 @@ def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
     return [name for name, (ids, count) in found if count >= parts and not np.isin(ids[ids >= 0], free).all()]
 
 
-def cuttable(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, units: tuple[Unit, ...]) -> Usable:
-    """The units that can be cut in the model itself, and the others with the reason."""
-    few = chunk.map(lambda t: t[:2])
+@dataclass(frozen=True)
+class _Ground:
+    """What all cuts of a model are held against; looked at once, however many ways its channels are followed."""
+
+    trace: Trace
+    model: nn.Module
+    few: Inputs
+    trial: Trial
+
+    @cached_property
+    def lively_trial(self) -> Trial | None:
+        """The same with other weights, unless rounding alone sets the two apart."""
+        awake, bright = lively(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
+        trial = trial_of(self.trace, folded(self.trace, awake), awake, bright)
+        return trial if trial.rounding * ROUNDING < MOST else None
+
+    @cached_property
+    def unused(self) -> tuple[Skipped, ...]:
+        return unused_layers(self.trace, self.model, self.few)
+
+    @cached_property
+    def trained(self) -> list[torch.Size] | None:
+        """Shapes in training, where layers are called in training alone."""
+        called = any(layer.reason == TRAINED for layer in self.unused)
+        return _shapes_in_training(self.model, self.few) if called else None
+
+    def works(self, tried: tuple[Unit, ...]) -> bool:
+        """Whether the model with these units cut does what its graph does."""
+        cut = cut_copy(self.model, tried, without_last(tried)) if self.trained else None
+        if self.trained and _shapes_in_training(cut, self.few) != self.trained:
+            return False
+        return self.trial.passes(tried) and (self.lively_trial is None or self.lively_trial.passes(tried))
+
+
+def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Ground:
     _check_batches(trace, dense, model, few)
-    trials = [_trial(trace, dense, model, few)]
-    if trials[0].rounding > MOST:
+    trial = trial_of(trace, dense, model, few)
+    if trial.rounding > MOST:
         raise LdrfError(
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
             "chance or on the values of its inputs, so it cannot be pruned."
         )
-    if units:
-        awake, bright = lively(model), few.map(lambda t: t.abs() if t.is_floating_point() else t)
-        other = _trial(trace, folded(trace, awake), awake, bright)
-        trials += [other] if other.rounding * ROUNDING < MOST else []
+    return _Ground(trace, model, few, trial)
 
-    unused = unused_layers(trace, model, few)
-    trained = _shapes_in_training(model, few) if any(layer.reason == TRAINED for layer in unused) else None
 
-    def works(tried: tuple[Unit, ...]) -> bool:
-        if trained and _shapes_in_training(cut_copy(model, tried, _without_last(tried)), few) != trained:
-            return False
-        return all(trial.passes(tried) for trial in trials)
-
-    good = largest(units, works)
+def cuttable(ground: _Ground, units: tuple[Unit, ...]) -> Usable:
+    """The units that can be cut in the model itself, and the others with the reason."""
+    model, few, unused = ground.model, ground.few, ground.unused
+    good = largest(units, ground.works)
     names = {u.name for u in good}
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
-    good = (*good, *largest(counted, lambda tried: works((*good, *tried))))
+    good = (*good, *largest(counted, lambda tried: ground.works((*good, *tried))))
     names = {u.name for u in good}
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
     skipped = [Skipped(name, reason) for u, reason in bad for name in u.makers]
@@ -142,57 +159,9 @@ def _shapes_in_training(model: nn.Module | None, chunk: Inputs) -> list[torch.Si
     return None if outputs is None else [t.shape for t in outputs]
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """One model with its graph: what of it can be told apart from its graph before anything is cut, and how far."""
-
-    attempt: Callable[[tuple[Unit, ...]], "_Seen"]
-    whole: "_Seen"
-
-    @property
-    def rounding(self) -> float:
-        return self.whole.far
-
-    def passes(self, tried: tuple[Unit, ...]) -> bool:
-        """Whether model and graph are no further apart with these units cut."""
-        seen, tolerance = self.attempt(tried), min(MOST, max(LEAST, ROUNDING * self.rounding))
-        return seen.far <= tolerance and (seen.alike or not self.whole.alike) and seen.astray <= self.whole.astray
-
-
-@dataclass(frozen=True)
-class _Seen:
-    """How far a model's outputs are from the graph's, whether attention works on the same, who reads other values."""
-
-    far: float
-    alike: bool
-    astray: frozenset[str]
-
-
-def _trial(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Trial:
-    layers, inputs = {layer.name for layer in trace.layers}, input_values(trace, few)
-
-    def attempt(tried: tuple[Unit, ...]) -> _Seen:
-        kept = _without_last(tried)
-        copied = cut_copy(model, tried, kept)
-        with _attention_shapes() as own, noted_inputs(copied, layers) as noted:
-            found = outputs_of(copied, few)
-        with _attention_shapes() as wanted:
-            values = graph_values(trace, cut_weights(trace, tried, dense, kept), inputs)
-        if values is None:
-            return _Seen(math.inf, False, frozenset())
-        outputs = [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
-        return _Seen(gap(found, outputs), sorted(own) == sorted(wanted), misled(trace, noted, values))
-
-    return _Trial(attempt, attempt(()))
-
-
-def _without_last(units: tuple[Unit, ...]) -> Kept:
-    return {unit.name: torch.arange(unit.width - 1) for unit in units}
-
-
 def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, ...]) -> str:
     """Why the model does not run with this unit cut: a layer that no graph shows reads it, or the code has a number."""
-    copied = cut_copy(model, (unit,), _without_last((unit,)))
+    copied = cut_copy(model, (unit,), without_last((unit,)))
     if copied is None or not unused:
         return SPELT_OUT
     with calls(copied, [layer.name for layer in unused]) as seen:
@@ -246,71 +215,3 @@ def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     for unit in good:
         chosen = (*chosen, unit) if works((*chosen, unit)) else chosen
     return chosen
-
-
-@contextmanager
-def _attention_shapes() -> Iterator[list[list[int]]]:
-    """Sizes of what attention works on within: heads that are counted wrongly show there, if not in the outputs."""
-    found: list[list[int]] = []
-
-    class Noted(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            if "softmax" in func.__name__ or "scaled_dot_product" in func.__name__:
-                found.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
-            return func(*args, **(kwargs or {}))
-
-    with Noted(), plain_attention():
-        yield found
-
-
-def cut_copy(model: nn.Module, units: tuple[Unit, ...], kept: Kept) -> nn.Module | None:
-    """A copy of the model with the units cut, or None where that fails; the model itself where there are none."""
-    if not units:
-        return model
-    try:
-        shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-        copied = copy.deepcopy(model, shared)  # a cut replaces tensors, it writes in none
-        cut_plainly(copied, units, kept)
-    except Exception:
-        return None
-    return copied
-
-
-@torch.no_grad()
-def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
-    """Outputs of a model, or None where it does not run."""
-    if model is None:
-        return None
-    try:
-        with same_chance():
-            return [t for t in tree_leaves(chunk.call(model)) if isinstance(t, Tensor)]
-    except Exception:
-        return None
-
-
-@torch.no_grad()
-def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> dict[str, Any] | None:
-    """All values of the traced graph with these weights, or None where it does not run."""
-    try:
-        with same_chance():
-            return run(trace, weights, trace.nodes, dict(inputs))
-    except Exception:
-        return None
-
-
-def gap(found: list[Tensor] | None, wanted: list[Tensor]) -> float:
-    """The largest difference of two lists of outputs relative to the largest of each, infinite for other shapes."""
-    if found is None or len(found) < len(wanted):
-        return math.inf
-    return max((_gap(a, b) for a, b in zip(found, wanted, strict=False)), default=0.0)
-
-
-def _gap(a: Tensor, b: Tensor) -> float:
-    if a.shape != b.shape:
-        return math.inf
-    if not a.is_floating_point() or not b.numel():
-        return 0.0
-    compared = torch.isfinite(b)
-    size = float(b.abs().nan_to_num(posinf=0.0).max())
-    far = (a - b).abs()[compared].nan_to_num(nan=math.inf).max() if compared.any() else torch.zeros(())
-    return max(0.0, float(far) - 1e-6) / max(size, 1e-30)

@@ -15,7 +15,7 @@ from ldrf.network import Network
 from ldrf.program import export_program, working_copy
 from ldrf.recomposition import output_statistics, recompose
 from ldrf.tensor_files import first_odd
-from ldrf.trial_cuts import gap
+from ldrf.trial import gap
 
 SOLVED = 1e-3  # how far the slim model may be from the weights that were solved for, relative to the largest output
 WHOLE = 1e-4  # and, at full width, from the dense model

@@ -10,7 +10,7 @@ from ldrf.inputs import Inputs
 from ldrf.interpreter import folded
 from ldrf.layer_inputs import lively, misled, noted_inputs
 from ldrf.network import read_network
-from ldrf.trial_cuts import graph_values
+from ldrf.trial import graph_values
 
 
 class Dead(nn.Module):

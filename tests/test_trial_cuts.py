@@ -4,13 +4,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch.nn.functional as F
-from networks import images, settled
+from networks import VitBlock, images, make, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf import trial_cuts
+from ldrf import trial
 from ldrf.network import read_network
 from ldrf.trial_cuts import largest
+from ldrf.units import Unit
 
 
 def found(bad: set[str], names: list[str]) -> tuple[list[str], int]:
@@ -77,19 +78,33 @@ class Deep(nn.Module):
 
 
 def test_a_deeper_network_takes_as_many_trials(monkeypatch):
-    runs: list[int] = []
-    real = trial_cuts.graph_values
+    runs: list[nn.Module | None] = []
+    real = trial.outputs_of
 
-    def counted(trace: Any, *rest: Any) -> Any:
-        runs.append(len(trace.nodes))
-        return real(trace, *rest)
+    def counted(model: nn.Module | None, chunk: Any) -> Any:
+        runs.append(model)
+        return real(model, chunk)
 
-    monkeypatch.setattr(trial_cuts, "graph_values", counted)
+    monkeypatch.setattr(trial, "outputs_of", counted)
     counts, calls = [], []
     for depth in (2, 8):
         runs.clear()
         net = read_network(settled(Deep(depth)), [images(4)], (), ldrf.PruneConfig())
         assert {u.name for u in net.units} == {f"free.{i}.0" for i in range(depth)}
         counts.append(len(runs))
-        calls.append(runs[0])
-    assert counts[0] == counts[1] and calls[1] > 3 * calls[0]  # so the work grows with the calls, and no faster
+        calls.append(len(net.trace.nodes))
+    assert counts[0] == counts[1] > 2 and calls[1] > 3 * calls[0]  # so the work grows with the calls, and no faster
+
+
+def test_what_is_compared_with_is_looked_at_once(monkeypatch):
+    """Attention is followed in several ways; the uncut model runs no more often for it."""
+    whole: list[tuple[Unit, ...]] = []
+    real = trial.cut_copy
+
+    def counted(model: nn.Module, units: tuple[Unit, ...], kept: Any) -> Any:
+        whole.extend([units] * (not units))
+        return real(model, units, kept)
+
+    monkeypatch.setattr(trial, "cut_copy", counted)
+    net = read_network(make(VitBlock), [images(4)], (), ldrf.PruneConfig())
+    assert net.units and len(whole) == 2  # with its own weights and with lively ones
