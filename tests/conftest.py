@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import settings
 from torch import nn
 
@@ -16,6 +17,10 @@ settings.register_profile("ldrf", deadline=None, max_examples=20, derandomize=Tr
 settings.load_profile("ldrf")
 
 Kind = type[nn.Module]
+
+
+def pytest_runtest_setup() -> None:
+    torch.manual_seed(0)  # so that no test depends on which ones ran before it
 
 
 @cache
