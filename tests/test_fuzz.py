@@ -159,6 +159,8 @@ REGRESSIONS.append((Drawn(FIXED, "tokens", 1, 0), False))
 # A transposed convolution in groups behind a join: all of its work was thought to be that of the first part.
 UP = [("conv", 4), ("dense", 6), ("upsample", 4), ("conv", 4)]
 REGRESSIONS.append((Drawn(tuple(Piece(kind, n, 1, "none", "relu", False) for kind, n in UP), "mean", 1, 0), False))
+# A head tied to an embedding: what it reads of the stream was not counted.
+REGRESSIONS.append((Drawn((Piece("residual", 4, 1, "none", "relu", True),), "mean", 1, 0, "tied"), True))
 
 
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])

@@ -4,11 +4,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch.nn.functional as F
-from networks import VitBlock, images, make, settled
+from networks import images, make, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf import trial
+from ldrf import trial, trial_cuts
 from ldrf.network import read_network
 from ldrf.trial_cuts import largest
 from ldrf.units import Unit
@@ -96,15 +96,35 @@ def test_a_deeper_network_takes_as_many_trials(monkeypatch):
     assert counts[0] == counts[1] > 2 and calls[1] > 3 * calls[0]  # so the work grows with the calls, and no faster
 
 
+class Spelt(nn.Module):
+    """Attention whose code names its heads and their width, so neither can change, before a layer that can."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out = nn.Linear(3, 24), nn.Linear(8, 6)
+        self.up, self.down = nn.Linear(6, 10), nn.Linear(10, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x.flatten(2).transpose(1, 2)).view(-1, 64, 3, 2, 4).permute(2, 0, 3, 1, 4).unbind()
+        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return self.down(F.relu(self.up(self.out(seen).mean(1))))
+
+
 def test_what_is_compared_with_is_looked_at_once(monkeypatch):
-    """Attention is followed in several ways; the uncut model runs no more often for it."""
-    whole: list[tuple[Unit, ...]] = []
-    real = trial.cut_copy
+    whole: list[bool] = []
+    followed: list[Any] = []
+    copied, follow = trial.cut_copy, trial_cuts.follow_channels
 
     def counted(model: nn.Module, units: tuple[Unit, ...], kept: Any) -> Any:
-        whole.extend([units] * (not units))
-        return real(model, units, kept)
+        whole.extend([True] * (not units))
+        return copied(model, units, kept)
+
+    def noted(*args: Any) -> Any:
+        followed.append(args)
+        return follow(*args)
 
     monkeypatch.setattr(trial, "cut_copy", counted)
-    net = read_network(make(VitBlock), [images(4)], (), ldrf.PruneConfig())
-    assert net.units and len(whole) == 2  # with its own weights and with lively ones
+    monkeypatch.setattr(trial_cuts, "follow_channels", noted)
+    net = read_network(make(Spelt), [images(4)], (), ldrf.PruneConfig())
+    assert "up" in {u.name for u in net.units} and len(followed) > 2
+    assert len(whole) == 2  # with its own weights and with lively ones
