@@ -2,107 +2,120 @@
 
 import heapq
 import math
-from collections.abc import Mapping
-from itertools import combinations, product
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import combinations, pairwise, product
 
 from torch import Tensor
 
 from ldrf.cost import CostModel
 from ldrf.errors import LdrfError
+from ldrf.width_choices import Choices
 
 SLACK = 1.02  # how far above its target a plan may end
-REACH = 16  # neurons that may change hands between two units to get there
+REACH = 16  # steps that may change hands between two units to get there
 TRIALS = 2_000_000  # exchanges looked at, at most
 
 
-def reachable(cost: CostModel, floors: Mapping[str, int]) -> float:
+def reachable(cost: CostModel, choices: Choices) -> float:
     """The largest dense cost / slim cost with every unit at its smallest width."""
-    return cost.at({}) / cost.at(floors)
+    return cost.at({}) / cost.at({name: widths[0] for name, widths in choices.items()})
 
 
-def check_reachable(cost: CostModel, floors: Mapping[str, int], ratio: float, what: str, energy: float) -> None:
-    best = reachable(cost, floors)
+def check_reachable(cost: CostModel, choices: Choices, ratio: float, what: str, energy: float) -> None:
+    best = reachable(cost, choices)
     if best < ratio:
-        hardest = reachable(cost, dict.fromkeys(floors, 1))
+        hardest = cost.at({}) / cost.at(dict.fromkeys(choices, 1))
         raise LdrfError(
             f"A {what} of {ratio:g} is out of reach: the largest with every unit at its rank (energy {energy:g}) is "
-            f"{best:.2f}, and {hardest:.2f} with a single neuron each; ask for less or lower the energy."
+            f"{best:.2f}, and {hardest:.2f} with a single neuron each; ask for less, lower the energy, or set "
+            "multiple=1 to allow any width."
         )
 
 
-def allocate_by_error(
-    cost: CostModel, ratio: float, errors: Mapping[str, Tensor], floors: Mapping[str, int]
-) -> dict[str, int]:
-    """Cut, neuron by neuron, where a saved MAC adds least error (DESIGN: marginal error per MAC).
+def allocate_by_error(cost: CostModel, ratio: float, errors: Mapping[str, Tensor], choices: Choices) -> dict[str, int]:
+    """Cut, step by step, where a saved MAC adds least error (DESIGN: marginal error per MAC).
 
     ``errors[unit][w]`` is the weighted error of a unit at width w; curves are made convex first so that the
-    greedy choice is the best one for separable costs.
+    greedy choice is the best one for separable costs. ``choices`` are the widths that each unit may have.
     """
-    widths = dict(cost.full)
-    slopes = {name: convex_slopes(curve) for name, curve in errors.items()}
+    steps = {name: step_errors(errors[name], choices[name]) for name in cost.full}
     budget = cost.at({}) / ratio
-    heap = [(_price(cost, slopes, name, widths), name) for name in widths if widths[name] > floors[name]]
+    places = {name: len(choices[name]) - 1 for name in cost.full}
+    widths = dict(cost.full)
+
+    def price(name: str) -> float:
+        """Error added per unit of cost saved by the next step down."""
+        lower = choices[name][places[name] - 1]
+        return steps[name][places[name]] / max(cost.saving(name, widths, lower), 1e-30)
+
+    heap = [(price(name), name) for name in widths if places[name]]
     heapq.heapify(heap)
     spent = cost.at(widths)
     while spent > budget and heap:
-        price, name = heapq.heappop(heap)
-        current = _price(cost, slopes, name, widths)
-        if current > price * (1 + 1e-9):  # its neighbours shrank since: the saving is smaller now
-            heapq.heappush(heap, (current, name))
+        before, name = heapq.heappop(heap)
+        now = price(name)
+        if now > before * (1 + 1e-9):  # its neighbours shrank since: the saving is smaller now
+            heapq.heappush(heap, (now, name))
             continue
-        spent -= cost.saving(name, widths)
-        widths[name] -= 1
-        if widths[name] > floors[name]:
-            heapq.heappush(heap, (_price(cost, slopes, name, widths), name))
-    return _trade(cost, _fill(cost, widths, budget, slopes), budget, slopes, floors)
+        places[name] -= 1
+        lower = choices[name][places[name]]
+        spent -= cost.saving(name, widths, lower)
+        widths[name] = lower
+        if places[name]:
+            heapq.heappush(heap, (price(name), name))
+    return _trade(cost, _fill(cost, widths, budget, steps, choices), budget, steps, choices)
 
 
-def _price(cost: CostModel, slopes: Mapping[str, list[float]], name: str, widths: Mapping[str, int]) -> float:
-    """Error added per unit of cost saved by taking one more neuron from ``name``."""
-    return slopes[name][widths[name]] / max(cost.saving(name, widths), 1e-30)
+def step_errors(curve: Tensor, choices: Sequence[int]) -> list[float]:
+    """Error added by going from each choice to the one before it, on the lower convex hull of the curve; 0 first."""
+    slopes = convex_slopes(curve)
+    return [0.0, *(sum(slopes[low + 1 : high + 1]) for low, high in pairwise(choices))]
 
 
-def _fill(cost: CostModel, widths: dict[str, int], budget: float, slopes: Mapping[str, list[float]]) -> dict[str, int]:
-    """Give back neurons that still fit under the budget, the most useful first."""
-    changed = True
-    while changed:
-        changed = False
-        room = budget - cost.at(widths)
-        added = lambda n: cost.saving(n, widths, widths[n] + 1)  # noqa: E731
-        fits = [n for n in widths if widths[n] < cost.full[n] and added(n) <= room]
-        if fits:
-            best = max(fits, key=lambda n: slopes[n][widths[n] + 1] / added(n))
-            widths[best] += 1
-            changed = True
-    return widths
+def _fill(
+    cost: CostModel, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
+) -> dict[str, int]:
+    """Give back steps that still fit under the budget, the most useful first."""
+    while True:
+        room, fitting = budget - cost.at(widths), []
+        for name, width in widths.items():
+            if width < cost.full[name]:
+                place = choices[name].index(width) + 1
+                added = -cost.saving(name, widths, choices[name][place])
+                if added <= room:
+                    fitting.append((steps[name][place] / max(added, 1e-30), name, choices[name][place]))
+        if not fitting:
+            return widths
+        _, name, wider = max(fitting, key=lambda found: found[0])
+        widths[name] = wider
 
 
 def _trade(
-    cost: CostModel,
-    widths: dict[str, int],
-    budget: float,
-    slopes: Mapping[str, list[float]],
-    floors: Mapping[str, int],
+    cost: CostModel, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
 ) -> dict[str, int]:
-    """Where neurons are too coarse to spend the budget to within ``SLACK``, exchange a few between two units."""
+    """Where steps are too coarse to spend the budget to within ``SLACK``, exchange a few between two units."""
     reach, pairs, spent = 1, math.comb(len(widths), 2), cost.at(widths)
+    places = {name: choices[name].index(width) for name, width in widths.items()}
     while spent < budget / SLACK and reach <= REACH and pairs * (2 * reach + 1) ** 2 <= TRIALS:
         trials = []
         for (a, b), i, j in product(combinations(widths, 2), range(-reach, reach + 1), range(-reach, reach + 1)):
-            moved = {a: widths[a] + i, b: widths[b] + j}
-            inside = all(floors[n] <= moved[n] <= cost.full[n] for n in (a, b))
-            if inside and budget / SLACK <= spent + cost.change(widths, moved) <= budget:
-                damage = sum(_damage(slopes[n], widths[n], moved[n]) for n in (a, b))
-                trials.append((damage, tuple({**widths, **moved}.items())))
+            moved = {a: places[a] + i, b: places[b] + j}
+            if not all(0 <= place < len(choices[name]) for name, place in moved.items()):
+                continue
+            wide = {name: choices[name][place] for name, place in moved.items()}
+            if budget / SLACK <= spent + cost.change(widths, wide) <= budget:
+                damage = sum(_damage(steps[name], places[name], place) for name, place in moved.items())
+                trials.append((damage, tuple({**widths, **wide}.items())))
         if trials:
             return dict(min(trials)[1])
         reach *= 2
     return widths
 
 
-def _damage(slopes: list[float], before: int, after: int) -> float:
-    """Error added by going from one width to another; negative when neurons come back."""
-    return sum(slopes[after + 1 : before + 1]) - sum(slopes[before + 1 : after + 1])
+def _damage(steps: list[float], before: int, after: int) -> float:
+    """Error added by going from one choice to another; negative when neurons come back."""
+    return sum(steps[after + 1 : before + 1]) - sum(steps[before + 1 : after + 1])
 
 
 def convex_slopes(curve: Tensor) -> list[float]:
@@ -125,10 +138,10 @@ def convex_slopes(curve: Tensor) -> list[float]:
     return slopes
 
 
-def allocate_by_share(
-    cost: CostModel, ratio: float, floors: Mapping[str, int], depth_bias: float = 0.0
-) -> dict[str, int]:
+def allocate_by_share(cost: CostModel, ratio: float, choices: Choices, depth_bias: float = 0.0) -> dict[str, int]:
     """Widths floor + t (full - floor), the same t everywhere or, with ``depth_bias``, smaller t in shallow units.
+
+    Each is rounded down to a choice of its unit; floors are the smallest of these.
 
     With ranks as floors and a bias this is the paper's rule: inside (z_l, n_l], shallow layers pruned harder.
     """
@@ -140,7 +153,9 @@ def allocate_by_share(
         for i, name in enumerate(names):
             depth = i / max(len(names) - 1, 1)
             t = min(1.0, level * (1 - depth_bias + 2 * depth_bias * depth))
-            found[name] = int(floors[name] + t * (cost.full[name] - floors[name]))
+            floor = choices[name][0]
+            wanted = int(floor + t * (cost.full[name] - floor))
+            found[name] = choices[name][bisect_right(choices[name], wanted) - 1]
         return found
 
     low, high = 0.0, 2.0
@@ -148,5 +163,5 @@ def allocate_by_share(
         middle = (low + high) / 2
         low, high = (middle, high) if cost.at(at(middle)) <= budget else (low, middle)
     widths = at(low)
-    flat = {name: [1.0] * (cost.full[name] + 1) for name in names}
-    return _trade(cost, _fill(cost, widths, budget, flat), budget, flat, floors)
+    flat = {name: [0.0, *(float(high - low) for low, high in pairwise(choices[name]))] for name in names}
+    return _trade(cost, _fill(cost, widths, budget, flat, choices), budget, flat, choices)

@@ -22,6 +22,7 @@ BOUNDS = (
     ("damping", 0.0, 1e6),
     ("energy", 1e-9, 1.0),
     ("held_out", 0.01, 0.5),
+    ("multiple", 1, 1024),
     ("chunk", 1, 1e9),
     ("memory", 0, 2**62),
 )
@@ -67,6 +68,9 @@ class PruneConfig:
     """Weight of the mask's l1 norm in Eqn. 4; by default it follows the width wanted."""
     coupled: bool | None = None
     """Cut widths that residual sums tie together: always, never, or (None) where the target needs it."""
+    multiple: int = 8
+    """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
+    layers move in smaller steps, so that there are at least four; the full width is always allowed."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

@@ -40,12 +40,12 @@ class CostModel:
         now = {**self.full, **widths}
         return self.fixed + sum(t.factor * math.prod(now[u] for u in t.units) for t in self.terms)
 
-    def saving(self, unit: str, widths: Mapping[str, int], width: int | None = None) -> float:
-        """Cost of one neuron of ``unit`` at the given widths; of its last one at ``width``, if that is given."""
-        width, saved = widths[unit] if width is None else width, 0.0
+    def saving(self, unit: str, widths: Mapping[str, int], lower: int) -> float:
+        """Cost saved when ``unit`` goes from its width among ``widths`` to ``lower``; negative where that is more."""
+        width, saved = widths[unit], 0.0
         for term, power in self._terms_of.get(unit, ()):
             rest = term.factor * math.prod(widths[u] for u in term.units if u != unit)
-            saved += rest if power == 1 else rest * (width**power - (width - 1) ** power)
+            saved += rest * (width**power - lower**power)
         return saved
 
     def change(self, widths: Mapping[str, int], moved: Mapping[str, int]) -> float:

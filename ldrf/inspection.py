@@ -10,7 +10,7 @@ from ldrf.allocation import reachable
 from ldrf.config import PruneConfig
 from ldrf.cost import count_macs, mac_model
 from ldrf.network import Network, read_network, with_coupled
-from ldrf.planning import floors_of, unit_ranks, unit_spectra
+from ldrf.planning import choices_of, unit_ranks, unit_spectra
 from ldrf.tables import table
 from ldrf.targets import Ignore
 from ldrf.units import Skipped, Unit, left_alone
@@ -91,25 +91,25 @@ def inspect(
 def inspect_network(network: Network, config: PruneConfig) -> Inspection:
     """The same for a network that is traced already."""
     total = count_macs(network.model, network.example)
-    full, ranks = _limits(network, config, total)
+    full, choices = _limits(network, config, total)
     views = []
     for unit in network.units:
         touched = sum(t.factor * _span(t.units, full.full) for t in full.terms if unit.name in t.units)
         together = [layer.name for layer in unit.partners] + _carriers(unit)
         readers = tuple(c.layer.name for c in unit.consumers)
         names = tuple(dict.fromkeys(together))
-        views.append(UnitView(unit.name, unit.width, ranks[unit.name], names, readers, touched, unit.coupled))
-    best = reachable(full, ranks)
-    wider, limits = _limits(with_coupled(network), config, total) if network.coupled else (full, ranks)
+        views.append(UnitView(unit.name, unit.width, choices[unit.name][0], names, readers, touched, unit.coupled))
+    best = reachable(full, choices)
+    wider, limits = _limits(with_coupled(network), config, total) if network.coupled else (full, choices)
     share, coupled_share = (1 - cost.fixed / total if total else 0.0 for cost in (full, wider))
     return Inspection(tuple(views), network.skipped, total, share, best, coupled_share, reachable(wider, limits))
 
 
 def _limits(network: Network, config: PruneConfig, total: float) -> Any:
-    """The cost model and the smallest width of each unit."""
+    """The cost model and the widths that each unit may have."""
     cost = mac_model(network.trace, network.units, total)
     spectra = unit_spectra(network.model, network.units)
-    return cost, floors_of(network.units, unit_ranks(network.units, spectra, config.energy), config)
+    return cost, choices_of(network.units, unit_ranks(network.units, spectra, config.energy), config)
 
 
 def _span(units: tuple[str, ...], widths: dict[str, int]) -> int:

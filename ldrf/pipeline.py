@@ -30,7 +30,7 @@ from ldrf.reconstruction import commit_solution, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.store import ActivationStore
 from ldrf.survey import layer_inputs, survey
-from ldrf.targets import Ignore, Target, exact_widths
+from ldrf.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 from ldrf.together import reconstruct_together
 from ldrf.verification import verify
 
@@ -73,6 +73,7 @@ def prune(
     journal.begin(network, target, rule.name, config, labels)
     network, spectra = for_target(network, target, config)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
+    warn_of_odd_widths(target, network.units, config.multiple)
     clock("trace")
     full = {u.name: u.width for u in network.units}
     tell("traced", units=list(full), skipped=[s.name for s in network.skipped])

@@ -23,6 +23,7 @@ from ldrf.sensitivity import neuron_columns, output_errors
 from ldrf.survey import Survey
 from ldrf.targets import Target, exact_widths
 from ldrf.units import Unit
+from ldrf.width_choices import Choices, width_choices
 
 TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
 EXAMPLES = 256  # images on which that is done
@@ -41,7 +42,7 @@ def _needs_coupled(network: Network, target: Target, spectra: dict[str, Tensor],
     if asked is not None:
         return any(unit.name in asked for unit in network.coupled)
     cost, ranks = _cost(network, target), unit_ranks(network.units, spectra, config.energy)
-    return reachable(cost, floors_of(network.units, ranks, config)) < (target.speedup or target.params or 1.0)
+    return reachable(cost, choices_of(network.units, ranks, config)) < (target.speedup or target.params or 1.0)
 
 
 def _cost(network: Network, target: Target) -> CostModel:
@@ -50,10 +51,10 @@ def _cost(network: Network, target: Target) -> CostModel:
     return parameter_model(network.trace, network.units, count_parameters(network.model))
 
 
-def floors_of(units: tuple[Unit, ...], ranks: dict[str, int], config: PruneConfig) -> dict[str, int]:
-    """The smallest width of every unit: its rank, unless every unit is to keep the same share."""
+def choices_of(units: tuple[Unit, ...], ranks: dict[str, int], config: PruneConfig) -> Choices:
+    """The widths of every unit: multiples from its rank up, or from one where every unit is to keep the same share."""
     low = {u.name: 1 if config.allocation == "uniform" else min(ranks[u.name], u.width) for u in units}
-    return {u.name: max(low[u.name], least_width(u)) for u in units}
+    return {u.name: width_choices(u, max(low[u.name], least_width(u)), config.multiple) for u in units}
 
 
 # Whose error the curves tell: the network's outputs', or that of the layers that read the unit, in shares of variance.
@@ -76,7 +77,7 @@ def removal_curves(
     picks = picks and config.selection == "second-order"
     wanted = network.units if picks or config.allocation == "error" else ()
     if target.widths is not None or target.keep is not None:
-        asked = exact_widths(target, network.units, network.skipped)
+        asked = exact_widths(target, network.units, network.skipped, config.multiple)
         wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
     units = {u.name: u for u in wanted}
     mine = progress(turns(list(units)), "error curves")
@@ -132,17 +133,17 @@ def plan_widths(
     """Widths that meet the target at the least estimated damage, or as the configured rule says."""
     errors = {name: removal.errors for name, removal in removals.items()}
     if target.widths is not None or target.keep is not None:
-        return Plan(exact_widths(target, network.units, network.skipped), errors, "readers")
+        return Plan(exact_widths(target, network.units, network.skipped, config.multiple), errors, "readers")
     ratio, what = (target.speedup, "speedup") if target.speedup is not None else (target.params or 1.0, "params ratio")
     cost = _cost(network, target)
-    floors = floors_of(network.units, ranks, config)
-    check_reachable(cost, floors, ratio, what, config.energy)
+    choices = choices_of(network.units, ranks, config)
+    check_reachable(cost, choices, ratio, what, config.energy)
     if config.allocation == "uniform":
-        return Plan(allocate_by_share(cost, ratio, floors), errors, "readers")
+        return Plan(allocate_by_share(cost, ratio, choices), errors, "readers")
     if config.allocation == "paper":
-        return Plan(allocate_by_share(cost, ratio, floors, depth_bias=0.5), errors, "readers")
+        return Plan(allocate_by_share(cost, ratio, choices, depth_bias=0.5), errors, "readers")
     curves = output_curves(network, surveys, removals, config)
-    return Plan(allocate_by_error(cost, ratio, curves, floors), curves, "outputs")
+    return Plan(allocate_by_error(cost, ratio, curves, choices), curves, "outputs")
 
 
 def output_curves(

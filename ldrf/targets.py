@@ -1,6 +1,7 @@
 """What the user asks for - a ratio, explicit widths, layers to leave alone - checked and made exact."""
 
 import difflib
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -10,8 +11,9 @@ from typing import Any
 from torch import nn
 
 from ldrf.cutting import least_width
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.units import Skipped, Unit
+from ldrf.width_choices import nearest_choice, odd_widths, width_choices
 
 Ignore = str | Iterable[str] | Callable[[str, nn.Module], bool]
 
@@ -46,29 +48,52 @@ class Target:
         return {"params": float(self.params)} if self.params is not None else {"speedup": float(self.speedup or 1)}
 
 
-def exact_widths(target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> dict[str, int]:
-    """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole."""
-    found, least = {u.name: u.width for u in units}, {u.name: least_width(u) for u in units}
+def exact_widths(
+    target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...], multiple: int = 1
+) -> dict[str, int]:
+    """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole.
+
+    Widths are taken as they are given, shares go to the nearest of the unit's multiples.
+    """
+    known = {u.name: u for u in units}
     asked: Mapping[str, Any] = target.widths if target.widths is not None else target.keep or {}
     what = "widths" if target.widths is not None else "keep"
+    widths = {u.name: u.width for u in units}
     for name, value in asked.items():
-        if name not in found:
+        if name not in known:
             raise LdrfError(_unknown(what, name, units, skipped))
-        find = _width if what == "widths" else _share
-        found[name] = find(name, value, least[name], found[name])
-    return found
+        unit = known[name]
+        widths[name] = _width(unit, value) if what == "widths" else _share(unit, value, multiple)
+    return widths
 
 
-def _width(name: str, value: Any, least: int, full: int) -> int:
+def warn_of_odd_widths(target: Target, units: tuple[Unit, ...], multiple: int) -> None:
+    """Say once where widths given by hand fill no whole blocks of channels."""
+    odd = odd_widths(units, target.widths or {}, multiple)
+    if odd:
+        name, better = next(iter(odd.items()))
+        others = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+        warnings.warn(
+            f"The width {(target.widths or {})[name]} of '{name}'{others} is no multiple that runtimes have whole "
+            f"kernels for, and may be slower than a larger one: {better} is near.",
+            LdrfWarning,
+            stacklevel=3,
+        )
+
+
+def _width(unit: Unit, value: Any) -> int:
+    least, full = least_width(unit), unit.width
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= full:
-        raise LdrfError(f"The width of '{name}' must be a whole number from {least} to {full}. Got {value!r} instead.")
+        raise LdrfError(
+            f"The width of '{unit.name}' must be a whole number from {least} to {full}. Got {value!r} instead."
+        )
     return int(value)
 
 
-def _share(name: str, value: Any, least: int, full: int) -> int:
+def _share(unit: Unit, value: Any, multiple: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
-        raise LdrfError(f"The share to keep of '{name}' must be above 0 and at most 1. Got {value!r} instead.")
-    return max(least, round(float(value) * full))
+        raise LdrfError(f"The share to keep of '{unit.name}' must be above 0 and at most 1. Got {value!r} instead.")
+    return nearest_choice(width_choices(unit, least_width(unit), multiple), round(float(value) * unit.width))
 
 
 def _unknown(what: str, name: str, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> str:

@@ -19,6 +19,12 @@ def chain(widths: list[int], fixed: float = 0.0) -> CostModel:
     return CostModel(tuple(terms), fixed, dict(zip(names, widths, strict=True)))
 
 
+def every(cost: CostModel, floor: int = 1, step: int = 1) -> dict[str, tuple[int, ...]]:
+    """Widths to choose from: multiples of ``step`` from ``floor`` up, and the full width."""
+    first = -(-floor // step) * step
+    return {name: (*range(first, full, step), full) for name, full in cost.full.items()}
+
+
 def curve(width: int, seed: int) -> torch.Tensor:
     """A falling error curve with bumps in its slope."""
     steps = torch.rand(width, generator=torch.Generator().manual_seed(seed))
@@ -32,21 +38,51 @@ plans = st.lists(st.integers(150, 200), min_size=2, max_size=3)
 @given(widths=plans, ratio=st.floats(1.05, 2.5), fixed=st.floats(0, 500), seed=st.integers(0, 99))
 def test_by_error_meets_the_target_within_two_percent(widths, ratio, fixed, seed):
     cost = chain(widths, fixed)
-    floors = dict.fromkeys(cost.full, 3)
-    plan = allocate_by_error(cost, ratio, {n: curve(w, seed + i) for i, (n, w) in enumerate(cost.full.items())}, floors)
+    errors = {n: curve(w, seed + i) for i, (n, w) in enumerate(cost.full.items())}
+    plan = allocate_by_error(cost, ratio, errors, every(cost, 3))
     reached = cost.at({}) / cost.at(plan)
     assert ratio <= reached <= 1.02 * ratio
-    assert all(floors[n] <= plan[n] <= cost.full[n] for n in plan)
+    assert all(3 <= plan[n] <= cost.full[n] for n in plan)
+
+
+@settings(max_examples=20)
+@given(
+    widths=st.lists(st.integers(20, 200), min_size=2, max_size=4),
+    ratio=st.floats(1.05, 2.5),
+    step=st.sampled_from([2, 4, 8]),
+    rule=st.sampled_from(["error", "share"]),
+    seed=st.integers(0, 99),
+)
+def test_widths_are_chosen_among_multiples(widths, ratio, step, rule, seed):
+    cost = chain(widths)
+    choices = every(cost, 3, step)
+    errors = {n: curve(w, seed + i) for i, (n, w) in enumerate(cost.full.items())}
+    by_error = rule == "error"
+    plan = allocate_by_error(cost, ratio, errors, choices) if by_error else allocate_by_share(cost, ratio, choices)
+    assert all(plan[n] in choices[n] for n in plan)
+    assert cost.at({}) / cost.at(plan) >= ratio
+    for name, width in plan.items():  # no step up fits under the budget any more
+        if width < cost.full[name]:
+            wider = choices[name][choices[name].index(width) + 1]
+            assert cost.at({}) / cost.at({**plan, name: wider}) < ratio
+
+
+def test_multiples_are_chosen_not_rounded_to():
+    """Of two units one is worth far more: it keeps its neurons, whichever step the other takes."""
+    cost = CostModel((Term(1.0, ("a",)), Term(1.0, ("b",))), 0.0, {"a": 64, "b": 64})
+    errors = {"a": torch.linspace(1, 0, 65), "b": torch.linspace(1.1, 0, 65)}
+    # One neuron at a time all are taken from a; rounding its 43 to 40 or 48 would waste or miss the budget.
+    assert allocate_by_error(cost, 1.2, errors, every(cost, 1, 8)) == {"a": 40, "b": 64}
+    assert allocate_by_error(cost, 1.2, errors, every(cost)) == {"a": 42, "b": 64}
 
 
 @settings(max_examples=8)
 @given(widths=plans, ratio=st.floats(1.05, 2.5), bias=st.sampled_from([0.0, 0.5]))
 def test_by_share_meets_the_target_within_two_percent(widths, ratio, bias):
     cost = chain(widths)
-    floors = dict.fromkeys(cost.full, 3)
-    plan = allocate_by_share(cost, ratio, floors, bias)
+    plan = allocate_by_share(cost, ratio, every(cost, 3), bias)
     assert ratio <= cost.at({}) / cost.at(plan) <= 1.02 * ratio
-    assert all(floors[n] <= plan[n] <= cost.full[n] for n in plan)
+    assert all(3 <= plan[n] <= cost.full[n] for n in plan)
 
 
 @settings(max_examples=30)
@@ -60,10 +96,10 @@ def test_by_share_meets_the_target_within_two_percent(widths, ratio, bias):
 def test_narrow_networks_come_within_two_percent_where_widths_allow(first, second, ratio, rule, seed):
     """Against every plan there is: if one within 16 neurons of the answer is close enough, so is the answer."""
     cost = chain([first, second])
-    floors = dict.fromkeys(cost.full, 1)
+    choices = every(cost)
     errors = {n: curve(w, seed + i) for i, (n, w) in enumerate(cost.full.items())}
     by_error = rule == "error"
-    plan = allocate_by_error(cost, ratio, errors, floors) if by_error else allocate_by_share(cost, ratio, floors)
+    plan = allocate_by_error(cost, ratio, errors, choices) if by_error else allocate_by_share(cost, ratio, choices)
     budget = cost.at({}) / ratio
     near = (
         {"u0": a, "u1": b}
@@ -77,7 +113,7 @@ def test_narrow_networks_come_within_two_percent_where_widths_allow(first, secon
 
 def test_the_papers_rule_prunes_shallow_units_harder():
     cost = chain([60, 60, 60, 60])
-    plan = allocate_by_share(cost, 3.0, dict.fromkeys(cost.full, 1), depth_bias=0.5)
+    plan = allocate_by_share(cost, 3.0, every(cost), depth_bias=0.5)
     assert plan["u0"] < plan["u1"] < plan["u2"] < plan["u3"]
 
 
@@ -87,7 +123,7 @@ def test_by_error_is_the_best_plan_for_separable_costs():
     errors = {
         n: torch.arange(w, -1, -1).double().square() * f for (n, w), f in zip(full.items(), (1, 3, 0.5), strict=True)
     }
-    plan = allocate_by_error(cost, 15 / 8, errors, dict.fromkeys(full, 1))
+    plan = allocate_by_error(cost, 15 / 8, errors, every(cost))
     total = lambda p: sum(float(errors[n][p[n]]) for n in full)  # noqa: E731
     choices = (dict(zip(full, w, strict=True)) for w in itertools.product(*(range(1, v + 1) for v in full.values())))
     best = min(total(p) for p in choices if cost.at(p) <= 8)
@@ -97,7 +133,7 @@ def test_by_error_is_the_best_plan_for_separable_costs():
 def test_free_neurons_go_before_costly_ones():
     cost = chain([50, 400])  # wide enough that no costly neuron is traded to spend the budget
     errors = {"u0": torch.linspace(100, 0, 51), "u1": torch.linspace(1e-3, 0, 401)}
-    plan = allocate_by_error(cost, 2.0, errors, dict.fromkeys(cost.full, 1))
+    plan = allocate_by_error(cost, 2.0, errors, every(cost))
     assert plan["u0"] == 50 and plan["u1"] < 220
 
 
@@ -120,11 +156,11 @@ def test_slopes_are_those_of_the_lower_convex_hull(values):
 
 def test_a_target_beyond_reach_names_the_largest():
     cost = chain([40, 40])
-    floors = {"u0": 20, "u1": 20}
-    best = reachable(cost, floors)
-    assert best == pytest.approx(cost.at({}) / cost.at(floors))
-    check_reachable(cost, floors, best, "speedup", 0.5)
+    choices = every(cost, 20)
+    best = reachable(cost, choices)
+    assert best == pytest.approx(cost.at({}) / cost.at({"u0": 20, "u1": 20}))
+    check_reachable(cost, choices, best, "speedup", 0.5)
     with pytest.raises(
-        LdrfError, match=rf"speedup of 50 is out of reach.*{best:.2f}.*ask for less or lower the energy"
+        LdrfError, match=rf"speedup of 50 is out of reach.*{best:.2f}.*ask for less, lower the energy, or.*multiple=1"
     ):
-        check_reachable(cost, floors, 50, "speedup", 0.5)
+        check_reachable(cost, choices, 50, "speedup", 0.5)

@@ -35,14 +35,15 @@ def test_cost_of_any_plan_is_the_count_of_the_cut_model(network, case: Case, dat
 
 
 @pytest.mark.parametrize("case", CASES[:4], ids=str)
-def test_saving_is_the_price_of_one_neuron(network, case: Case):
+def test_saving_is_the_price_of_neurons(network, case: Case):
     net = network(case.kind)
     cost = mac_model(net.trace, net.units, count_macs(net.model, net.example))
     widths = {u.name: max(2, u.width // 2) for u in net.units}
-    for name in widths:
-        fewer = {**widths, name: widths[name] - 1}
-        assert cost.saving(name, widths) == pytest.approx(cost.at(widths) - cost.at(fewer))
-        assert cost.saving(name, widths) > 0
+    for name, width in widths.items():
+        for other in (width - 1, 1, width + 1):
+            saved = cost.saving(name, widths, other)
+            assert saved == pytest.approx(cost.at(widths) - cost.at({**widths, name: other}))
+            assert (saved > 0) is (other < width)
 
 
 class Windows(nn.Module):
