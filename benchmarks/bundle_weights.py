@@ -6,8 +6,8 @@ from pathlib import Path
 import torch
 
 from ldrf.data.sample import load_sample
-from ldrf.training import evaluate, save_weights
 from ldrf.zoo.pretrained import WEIGHTS, pretrained_vgg9
+from ldrf.zoo.training import evaluate, save_weights
 
 
 def main() -> None:

@@ -30,12 +30,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
+from ldrf.calibration.network import Network, read_network, with_coupled
 from ldrf.cli.vision import import_vision
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.inspection import inspect_network
-from ldrf.network import Network, read_network, with_coupled
-from ldrf.recomposition import output_statistics, recompose
+from ldrf.recomposition.recompose import output_statistics, recompose
 
 SPEEDUP = 1.5
 WAITING = 20  # times the limit of processor time, after which a process that waits for nothing hangs, too
@@ -76,7 +76,10 @@ def _pruned(network: Network, traced: float) -> dict[str, Any]:
         return {"status": "refused", "reason": "; ".join(sorted(reasons)[:3]), **facts}
     start = time.process_time()
     # One damping, not the best of three: which it is matters to accuracy alone.
-    with patch("ldrf.pipeline.read_network", lambda *_: network), patch("ldrf.reconstruction.DAMPINGS", (1,)):
+    with (
+        patch("ldrf.pipeline.read_network", lambda *_: network),
+        patch("ldrf.reconstruction.unit_solver.DAMPINGS", (1,)),
+    ):
         result = ldrf.prune(network.model, [], speedup=target, config=CONFIG)
     facts |= {"speedup": round(result.speedup, 3), "prune_seconds": round(time.process_time() - start, 1)}
     wrong = [what for what, check in CHECKS.items() if not check(network, result)]

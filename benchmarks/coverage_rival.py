@@ -8,8 +8,8 @@ from catalogue import catalogue
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ldrf.cost import count_macs
 from ldrf.inputs import Inputs, read_inputs
+from ldrf.tracing.counting import count_macs
 
 RATIO = 0.5  # of every layer's channels
 

@@ -17,10 +17,10 @@ from safetensors.torch import load_file
 from torch import nn
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
-from ldrf.allocator import keep_large_blocks
 from ldrf.cli.vision import import_vision
 from ldrf.data.sources import open_data
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.runtime.allocator import keep_large_blocks
 from ldrf.zoo.cifar_resnet import resnet20
 from ldrf.zoo.pretrained import pretrained_vgg9
 

@@ -20,8 +20,8 @@ from engine import loaded, resnet50_v1
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.allocator import keep_large_blocks
 from ldrf.data.sources import open_data
+from ldrf.runtime.allocator import keep_large_blocks
 
 RESULTS = Path(__file__).with_name("memory.json")
 DEPTHS = (16, 32)

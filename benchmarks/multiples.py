@@ -18,13 +18,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
-from ldrf.allocator import keep_large_blocks
 from ldrf.cli.vision import import_vision
 from ldrf.data.sources import open_data
-from ldrf.exporting import onnx_runner, write_onnx
 from ldrf.inputs import Inputs
-from ldrf.timing import take_turns
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.measuring.timing import take_turns
+from ldrf.runtime.allocator import keep_large_blocks
+from ldrf.saving.export import onnx_runner, write_onnx
 from ldrf.zoo.cifar_resnet import resnet20
 from ldrf.zoo.pretrained import pretrained_vgg9
 

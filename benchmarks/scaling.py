@@ -16,10 +16,10 @@ from unittest.mock import patch
 import torch
 
 import ldrf
-from ldrf.chunks import read_calibration
+from ldrf.calibration.calibration_set import read_calibration
+from ldrf.calibration.network import Network, read_network
+from ldrf.calibration.survey import rows_wanted
 from ldrf.cli.models import build
-from ldrf.network import Network, read_network
-from ldrf.survey import rows_wanted
 
 CONFIG = ldrf.PruneConfig(allocation="uniform", selection="weight", coupled=False, energy=0.1)
 
@@ -31,8 +31,8 @@ def seconds(network: Network, images: int, steps: int, given: argparse.Namespace
     few = lambda columns: max(1, rows_wanted(columns) // given.among) * images  # noqa: E731
     with (
         patch("ldrf.pipeline.read_network", lambda *_: replace(network, calibration=calibration)),
-        patch("ldrf.survey.rows_wanted", few),
-        patch("ldrf.reconstruction.least_squares", lambda moments, start, *_: start),
+        patch("ldrf.calibration.survey.rows_wanted", few),
+        patch("ldrf.reconstruction.unit_solver.least_squares", lambda moments, start, *_: start),
     ):
         start = time.process_time()
         ldrf.prune(network.model, [], speedup=1.7, config=replace(CONFIG, steps=steps))

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor, nn
 
 import ldrf
+from ldrf.calibration.network import read_network
 from ldrf.cli.vision import import_vision
-from ldrf.network import read_network
 
 LENGTH, CALIBRATED, JUDGED = 40, 512, 400
 CONFIG = ldrf.PruneConfig(solver="closed-form", joint_steps=0, coupled=True)

@@ -18,9 +18,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import ldrf
+from ldrf.calibration.network import read_network
 from ldrf.cli.vision import import_vision
 from ldrf.inputs import read_inputs
-from ldrf.network import read_network
 
 SAMPLES = 10  # positions of every image, as many as AIMET takes by itself
 

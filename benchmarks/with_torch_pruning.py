@@ -16,12 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.accuracy import measure_accuracy, read_labels
-from ldrf.cost import count_macs
-from ldrf.data.sources import IndexedBatches, open_data
-from ldrf.inputs import Inputs, read_inputs
-from ldrf.network import read_network
-from ldrf.program import working_copy
+from ldrf.calibration.indexed_batches import IndexedBatches
+from ldrf.calibration.network import read_network
+from ldrf.data.sources import open_data
+from ldrf.inputs import Inputs, read_inputs, read_labels
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.tracing.counting import count_macs
+from ldrf.tracing.export import working_copy
 from ldrf.zoo.cifar_resnet import resnet20
 
 Importance = Literal["l1", "taylor"]

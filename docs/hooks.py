@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from docstring_parser import parse_from_object
 from tyro.conf import Positional
 
-from ldrf.channel_rules import RULES
+from ldrf.channels.rules import RULES
 from ldrf.cli.commands import Command
 
 POSITIONAL = get_args(Positional[str])[1]

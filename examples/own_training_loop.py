@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import nn
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
 from ldrf.data.sources import Batches, open_data
+from ldrf.measuring.accuracy import measure_accuracy
 
 QUICK = "--quick" in sys.argv
 IMAGES, EPOCHS = (128, 1) if QUICK else (2000, 10)

@@ -8,8 +8,8 @@ import sys
 import tempfile
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
 from ldrf.data.sources import open_data
+from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 QUICK = "--quick" in sys.argv

@@ -1,19 +1,19 @@
 """ldrf makes a trained network several times cheaper without retraining it."""
 
 from ldrf._version import __version__
-from ldrf.checkpoint import load, save
+from ldrf.calibration.mirroring import mirrored
 from ldrf.config import FinetuneConfig, PruneConfig
-from ldrf.energy import EnergySearch, find_energy
 from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.exporting import Exported, export
-from ldrf.finetuning import finetune
+from ldrf.finetuning.loop import finetune
 from ldrf.inspection import Inspection, inspect
-from ldrf.mirroring import mirrored
 from ldrf.pipeline import analyze, prune
-from ldrf.ranks import Analysis, LayerRank
+from ldrf.planning.energy import EnergySearch, find_energy
+from ldrf.planning.ranks import Analysis, LayerRank
+from ldrf.reconstruction.single_layer import SingleLayer, prune_layer
 from ldrf.result import FinetuneResult, PruneResult, UnitReport
-from ldrf.single_layer import SingleLayer, prune_layer
-from ldrf.units import Skipped
+from ldrf.saving.checkpoint import load, save
+from ldrf.saving.export import Exported, export
+from ldrf.units.unit import Skipped
 
 __all__ = [
     "Analysis",

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ldrf.processes import is_first
+from ldrf.runtime.processes import is_first
 
 OnEvent = Callable[[str, dict[str, Any]], None]
 

@@ -151,3 +151,27 @@ def chunked(model: nn.Module, batches: Iterable[Any], rows: int) -> Iterator[Inp
 
 def _to_float32(tensor: Tensor) -> Tensor:
     return (tensor.to(torch.float32) if tensor.is_floating_point() else tensor).contiguous()
+
+
+def read_labels(batch: Any) -> Tensor:
+    """The labels of a batch: its entry ``labels`` or ``label``, or the last of a tuple."""
+    found = None
+    if isinstance(batch, Mapping):
+        found = batch.get("labels", batch.get("label"))
+    elif isinstance(batch, Sequence) and len(batch) > 1:
+        found = batch[-1]
+    if not isinstance(found, Tensor) or found.ndim != 1:
+        raise LdrfError("Evaluating needs batches with labels: tuples (images, labels) or dicts with 'labels'.")
+    return found
+
+
+def labels_of(model: nn.Module, batch: Any) -> Tensor | None:
+    """The labels of one batch: whole numbers, one a row, that the model itself does not take."""
+    inputs = read_inputs(model, batch)
+    try:
+        labels = read_labels(batch)
+    except LdrfError:
+        return None
+    whole = not labels.is_floating_point() and labels.dtype != torch.bool
+    taken = any(labels is given for given in inputs.tensors())
+    return labels.long().cpu() if whole and not taken and len(labels) == inputs.rows else None

@@ -6,14 +6,15 @@ from typing import Any
 
 from torch import nn
 
-from ldrf.allocation import reachable
+from ldrf.calibration.network import Network, read_network, with_coupled
 from ldrf.config import PruneConfig
-from ldrf.cost import count_macs, mac_model
-from ldrf.network import Network, read_network, with_coupled
-from ldrf.planning import choices_of, unit_ranks, unit_spectra
-from ldrf.tables import table
-from ldrf.targets import Ignore
-from ldrf.units import Skipped, Unit, left_alone
+from ldrf.planning.allocation import reachable
+from ldrf.planning.cost_model import mac_model
+from ldrf.planning.plan import choices_of, unit_ranks, unit_spectra
+from ldrf.runtime.tables import table
+from ldrf.tracing.counting import count_macs
+from ldrf.units.targets import Ignore
+from ldrf.units.unit import Skipped, Unit, left_alone
 
 
 @dataclass(frozen=True)

@@ -8,31 +8,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldrf import checkpoint
-from ldrf.baselines import find_method
+from ldrf.calibration.network import check_prunable, read_network
+from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.survey import layer_inputs, survey
 from ldrf.config import PruneConfig, byte_count
-from ldrf.cost import count_macs, count_parameters
-from ldrf.cutting import as_it_stands, stated_sizes
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent, teller
-from ldrf.journal import Learned, open_journal
-from ldrf.lockstep import Lockstep
-from ldrf.methods import Findings, take_labels
-from ldrf.metric import unit_metrics
-from ldrf.network import check_prunable, read_network
-from ldrf.planning import for_target, plan_widths, removal_curves, unit_ranks
-from ldrf.processes import agreed
-from ldrf.progress import Clock, progress
-from ldrf.promise import choose
-from ldrf.ranks import Analysis, rank_layers
-from ldrf.recomposition import output_statistics, recompose
-from ldrf.reconstruction import commit_solution, refit_outputs
+from ldrf.methods import find_method
+from ldrf.methods.method import Findings, take_labels
+from ldrf.planning.plan import for_target, plan_widths, removal_curves, unit_ranks
+from ldrf.planning.ranks import Analysis, rank_layers
+from ldrf.recomposition.best import choose
+from ldrf.recomposition.recompose import output_statistics, recompose
+from ldrf.recomposition.verification import verify
+from ldrf.reconstruction.joint_solver import reconstruct_together
+from ldrf.reconstruction.lockstep import Lockstep
+from ldrf.reconstruction.metric import unit_metrics
+from ldrf.reconstruction.unit_solver import commit_solution, refit_outputs
 from ldrf.result import PruneResult, UnitReport, versions
-from ldrf.store import ActivationStore
-from ldrf.survey import layer_inputs, survey
-from ldrf.targets import Ignore, Target, exact_widths, warn_of_odd_widths
-from ldrf.together import reconstruct_together
-from ldrf.verification import verify
+from ldrf.runtime.processes import agreed
+from ldrf.runtime.progress import Clock, progress
+from ldrf.saving import checkpoint
+from ldrf.saving.journal import Learned, open_journal
+from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.units.indices import as_it_stands, stated_sizes
+from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 
 
 def prune(
@@ -57,7 +57,7 @@ def prune(
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
     ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
-    ``method`` is the paper's own or one of :data:`ldrf.baselines.METHODS` to compare with.
+    ``method`` is the paper's own or one of :data:`ldrf.methods.METHODS` to compare with.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
     killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
@@ -117,7 +117,7 @@ def prune(
     clock("together")
 
     # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
-    best = choose(network, walk, kept, rule, together)  # on held-out images never worse than plain cutting
+    best = choose(network, walk, kept, rule.repairs_all, together)  # on held-out images never worse than plain cutting
     statistics = output_statistics(network.trace, best.weights, best.changed, network.calibration)
     slim = recompose(network, best.weights, best.changed, kept, statistics)
     verify(network, best.weights, slim)

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from ldrf._version import __version__
 from ldrf.config import OWN_SETTINGS, FinetuneConfig, PruneConfig
 from ldrf.inputs import Inputs
-from ldrf.planning import CurvesOf
-from ldrf.promise import HeldOut
-from ldrf.reconstruction import Reconstruction
-from ldrf.tables import table
-from ldrf.units import Skipped, Unit, left_alone
+from ldrf.planning.plan import CurvesOf
+from ldrf.recomposition.best import HeldOut
+from ldrf.reconstruction.unit_solver import Reconstruction
+from ldrf.runtime.tables import table
+from ldrf.units.unit import Skipped, Unit, left_alone
 
 Measure = Literal["accuracy", "agreement", "fidelity"]
 

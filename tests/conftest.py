@@ -27,8 +27,8 @@ def pytest_runtest_setup() -> None:
 def _network(kind: Kind) -> Any:
     from networks import CASES, make
 
+    from ldrf.calibration.network import read_network
     from ldrf.config import PruneConfig
-    from ldrf.network import read_network
 
     case = next(c for c in CASES if c.kind is kind)
     return read_network(make(kind), [case.batch(48)], (), PruneConfig())

@@ -23,7 +23,7 @@ from torch import nn
 
 import ldrf
 import ldrf.pipeline
-from ldrf.network import read_network
+from ldrf.calibration.network import read_network
 
 CONFIG = ldrf.PruneConfig(steps=25, joint_steps=50, chunk=16, memory="100kB", energy=0.1)
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ldrf.record import sealed
+from ldrf.files.record import sealed
 
 RECORD, WEIGHTS, DETAILS = "ldrf.json", "model.safetensors", "report.json"
 Files = dict[str, bytes]

@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ldrf.cutting import stays
-from ldrf.network import Network
+from ldrf.calibration.network import Network
+from ldrf.units.indices import stays
 
 IMAGE = (3, 8, 8)
 

@@ -16,12 +16,12 @@ from torch import Tensor, nn
 
 import ldrf
 import ldrf.pipeline
-from ldrf import processes
-from ldrf.data.sources import IndexedBatches
-from ldrf.journal import Journal
-from ldrf.network import read_network
-from ldrf.norms import shared_norms
-from ldrf.tuning_data import own_batches, parts
+from ldrf.calibration.indexed_batches import IndexedBatches
+from ldrf.calibration.network import read_network
+from ldrf.finetuning.data import own_batches, parts
+from ldrf.finetuning.shared_norms import shared_norms
+from ldrf.runtime import processes
+from ldrf.saving.journal import Journal
 
 CONFIG = ldrf.PruneConfig(steps=12, joint_steps=24, augment=True, chunk=8, energy=0.1)
 MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data")

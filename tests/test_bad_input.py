@@ -225,7 +225,7 @@ def test_an_interrupt_leaves_no_activations_on_disk(monkeypatch, tmp_path):
         assert walk.store.spilled > 0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.methods.reconstruct", interrupt)
+    monkeypatch.setattr("ldrf.methods.method.reconstruct", interrupt)
     config = ldrf.PruneConfig(solver="closed-form", memory=100)
     with pytest.raises(KeyboardInterrupt):
         ldrf.prune(make(Chain), [images(24)], widths={"conv1": 6}, config=config)
@@ -236,7 +236,7 @@ def test_an_interrupted_save_leaves_no_half_written_folder(pruned, monkeypatch, 
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.checkpoint.write_through", interrupt)
+    monkeypatch.setattr("ldrf.saving.checkpoint.write_through", interrupt)
     with pytest.raises(KeyboardInterrupt):
         ldrf.save(pruned(Chain), tmp_path / "out")
     assert list(tmp_path.iterdir()) == []

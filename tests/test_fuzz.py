@@ -24,14 +24,15 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.cost import count_macs, count_parameters, mac_model, parameter_model
-from ldrf.cutting import covering, cut_weights, least_width
-from ldrf.forward import input_values
+from ldrf.calibration.network import Network, read_network
 from ldrf.inputs import Inputs
-from ldrf.interpreter import run
-from ldrf.network import Network, read_network
-from ldrf.recomposition import output_statistics, recompose
-from ldrf.surgery import cut_plainly
+from ldrf.planning.cost_model import mac_model, parameter_model
+from ldrf.recomposition.recompose import output_statistics, recompose
+from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.tracing.interpreter import run
+from ldrf.tracing.lean_run import input_values
+from ldrf.units.indices import covering, cut_weights, least_width
+from ldrf.units.module_surgery import cut_plainly
 
 COUNT = int(os.environ.get("LDRF_FUZZ", "8"))
 

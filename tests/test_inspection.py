@@ -7,9 +7,9 @@ import torch
 from networks import Bottleneck, Chain, Grouped, VitBlock
 
 import ldrf
+from ldrf.calibration.network import with_coupled
 from ldrf.cli import main
 from ldrf.inspection import inspect_network
-from ldrf.network import with_coupled
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 

@@ -16,7 +16,7 @@ from networks import Chain, Mlp, images, make, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.rows import RowSums, damped_factor, least_squares
+from ldrf.algebra.moments import RowSums, damped_factor, least_squares
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
 JOINT = ldrf.PruneConfig(steps=8, joint_steps=16, energy=0.2)

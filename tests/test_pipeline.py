@@ -25,8 +25,8 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
-from ldrf.cost import count_macs, count_parameters
 from ldrf.inputs import Inputs, read_inputs
+from ldrf.tracing.counting import count_macs, count_parameters
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.1)
 JOINT = ldrf.PruneConfig(steps=12, joint_steps=24, energy=0.1)

@@ -6,9 +6,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from ldrf.allocator import keep_large_blocks
 from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.tables import printable
+from ldrf.runtime.allocator import keep_large_blocks
+from ldrf.runtime.tables import printable
 
 
 def main(argv: Sequence[str] | None = None) -> int:

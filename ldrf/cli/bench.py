@@ -6,10 +6,10 @@ from typing import Annotated, Any, TypeVar
 
 from tyro.conf import Positional, arg
 
-from ldrf.bench import bench
 from ldrf.cli.examples import open_example
 from ldrf.cli.models import build, is_result, open_model
 from ldrf.cli.output import Report, UsageError
+from ldrf.measuring.bench import bench
 
 HELP = """Time a slim model against its dense one, in turns: latency, throughput, memory, and every layer on its own.
 

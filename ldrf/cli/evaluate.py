@@ -5,12 +5,12 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from ldrf.accuracy import measure_accuracy
 from ldrf.cli.models import open_model
 from ldrf.cli.output import Report, facts
-from ldrf.cost import count_macs, count_parameters
 from ldrf.data.sources import open_data
 from ldrf.inputs import read_inputs
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.tracing.counting import count_macs, count_parameters
 
 HELP = """Measure top-1 and top-5 accuracy, MACs and parameters of a model.
 

@@ -7,8 +7,8 @@ from torch import nn
 from ldrf.cli.models import is_result
 from ldrf.data.sources import open_data
 from ldrf.errors import LdrfError
+from ldrf.files.record import read_record
 from ldrf.inputs import Inputs, made_up_inputs, read_inputs
-from ldrf.record import read_record
 
 
 def open_example(name: str, model: nn.Module, data: str | None, rows: int) -> Inputs:

@@ -10,7 +10,7 @@ from ldrf.cli.examples import open_example
 from ldrf.cli.models import is_result, open_model
 from ldrf.cli.output import Report, UsageError, facts
 from ldrf.errors import LdrfError
-from ldrf.exporting import Format, export, format_of
+from ldrf.saving.export import Format, export, format_of
 
 HELP = """Write a model to one file: ONNX, PyTorch's .pt2 (loads without ldrf), or its state dict; any batch size.
 

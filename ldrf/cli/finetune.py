@@ -10,7 +10,6 @@ from tqdm import tqdm
 from tyro.conf import Positional, arg
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
 from ldrf.cli.models import is_result, open_dense, open_model
 from ldrf.cli.output import Report
 from ldrf.cli.prune import check_out, open_test
@@ -18,9 +17,10 @@ from ldrf.config import FinetuneConfig
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
-from ldrf.processes import from_first, is_first
-from ldrf.record import read_record
+from ldrf.files.record import read_record
+from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.result import FinetuneResult
+from ldrf.runtime.processes import from_first, is_first
 
 HELP = """Train a slim model to answer as its dense one does, on unlabelled images; the same command resumes it.
 

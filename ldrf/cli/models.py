@@ -11,8 +11,8 @@ import ldrf
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
 from ldrf.errors import LdrfError
-from ldrf.record import read_record
-from ldrf.tensor_files import read_safetensors, read_torch
+from ldrf.files.record import read_record
+from ldrf.files.tensor_files import read_safetensors, read_torch
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
 from ldrf.zoo.pretrained import pretrained_vgg9
 from ldrf.zoo.vgg9 import VGG9

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from ldrf.errors import LdrfError
-from ldrf.tables import printable
+from ldrf.runtime.tables import printable
 
 
 class UsageError(LdrfError):

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ldrf.errors import LdrfError
-from ldrf.places import WEIGHTS
+from ldrf.files.result_folders import WEIGHTS
 
 UNTOLD = {"out", "resume", "force", "json", "test_images"}  # they do not change the slim model
 LIBRARIES = ("torch", "numpy", "safetensors")

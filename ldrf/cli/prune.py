@@ -11,22 +11,22 @@ from torch import nn
 from tyro.conf import Positional, arg
 
 import ldrf
-from ldrf.accuracy import Accuracy, measure_accuracy
-from ldrf.baselines import MethodName
 from ldrf.cli.models import NamedModel, open_model
 from ldrf.cli.output import Report, UsageError, comparison
 from ldrf.cli.provenance import noted
 from ldrf.config import PruneConfig
-from ldrf.cost import latency_ratio
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
+from ldrf.files.result_folders import unfinished
 from ldrf.inputs import read_inputs
-from ldrf.journal import discard
-from ldrf.places import unfinished
-from ldrf.processes import from_first, is_first
+from ldrf.measuring.accuracy import Accuracy, measure_accuracy
+from ldrf.measuring.timing import latency_ratio
+from ldrf.methods import MethodName
 from ldrf.report import write_report
 from ldrf.report.featuremaps import feature_maps
 from ldrf.result import PruneResult
+from ldrf.runtime.processes import from_first, is_first
+from ldrf.saving.journal import discard
 
 HELP = """Make a trained network cheaper from unlabelled images, without fine-tuning (Algorithm 1 of the paper).
 

@@ -18,7 +18,7 @@ from ldrf.cli.provenance import checksum, environment, files
 from ldrf.cli.prune import Prune, check_out
 from ldrf.data.plugins import is_factory
 from ldrf.errors import LdrfError
-from ldrf.record import read_record
+from ldrf.files.record import read_record
 from ldrf.result import PruneResult
 
 HELP = """Make a result again from what its folder says of it, and compare bit for bit; exit code 3 where it differs.

@@ -8,7 +8,7 @@ from tyro.conf import Positional, arg
 
 from ldrf.cli.output import Report, UsageError
 from ldrf.errors import LdrfError
-from ldrf.places import RECORD
+from ldrf.files.result_folders import RECORD
 from ldrf.report import write_report
 
 HELP = """Write a self-contained HTML page: speed, accuracy, widths, errors, feature maps, and how to load the result.

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from ldrf.cli.models import ZOO, load_weights
 from ldrf.cli.output import Report, facts
 from ldrf.data.sources import open_cifar10
-from ldrf.training import Recipe, evaluate, save_weights, train
+from ldrf.zoo.training import Recipe, evaluate, save_weights, train
 
 HELP = """Train a network on CIFAR-10 by the paper's recipe; the same command resumes after a kill.
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ldrf.data.pictures import open_picture
 from ldrf.errors import LdrfError
-from ldrf.strict_json import read_bytes, read_json
+from ldrf.files.strict_json import read_bytes, read_json
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

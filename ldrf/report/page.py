@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from ldrf._version import __version__
 from ldrf.errors import LdrfError
-from ldrf.places import PAGE
+from ldrf.files.result_folders import PAGE
 from ldrf.report import bars, plots
 from ldrf.report.comparison import series_of
 from ldrf.report.headline import points, settings, short, tiles

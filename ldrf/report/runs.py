@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from ldrf.errors import LdrfError
-from ldrf.places import DETAILS
-from ldrf.record import read_record
-from ldrf.strict_json import read_json
+from ldrf.files.record import read_record
+from ldrf.files.result_folders import DETAILS
+from ldrf.files.strict_json import read_json
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeGuard
 from tqdm import tqdm
 
 from ldrf.errors import LdrfError
+from ldrf.files.strict_json import plain, read_json
 from ldrf.result import versions
-from ldrf.strict_json import plain, read_json
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
 Record = dict[str, Any]

@@ -10,17 +10,18 @@ import torch
 from torch import nn
 
 import ldrf
-from ldrf.accuracy import measure_accuracy
+from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.config import PruneConfig
-from ldrf.cost import count_macs, count_parameters, latency_ratio
 from ldrf.data.cifar10 import MEAN, STD
-from ldrf.data.sources import IndexedBatches
 from ldrf.errors import LdrfError
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.measuring.timing import latency_ratio
 from ldrf.reproduce.cells import Cell, Kind, Shelf
 from ldrf.reproduce.maps import enhanced, output_of, pack
 from ldrf.reproduce.rivals import EXTERNAL, prune_externally
 from ldrf.reproduce.subject import Subject
-from ldrf.training import evaluate, fine_tuning, train, training_curve
+from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.zoo.training import evaluate, fine_tuning, train, training_curve
 
 Outcome = dict[str, Any]
 

@@ -5,12 +5,12 @@ import tomllib
 from pathlib import Path
 
 from ldrf.errors import LdrfError
+from ldrf.files.strict_json import LIMIT, read_bytes
 from ldrf.reproduce.cells import spell
 from ldrf.reproduce.figures import draw
 from ldrf.reproduce.recipe import Section
 from ldrf.reproduce.recipes import RECIPES
 from ldrf.reproduce.results import Results, read
-from ldrf.strict_json import LIMIT, read_bytes
 
 HEAD = """# Results
 

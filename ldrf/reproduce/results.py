@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ldrf.errors import LdrfError
+from ldrf.files.strict_json import plain, read_json
 from ldrf.reproduce.recipe import Outcomes, Scale
-from ldrf.strict_json import plain, read_json
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,171 @@
+"""A layer's input as the rows of a matrix, and the sums over rows its least-squares problem needs."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ldrf.errors import LdrfError
+from ldrf.runtime.processes import count, sum_all, sum_over
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Sums over rows of inputs X (with a constant column) and targets T, in float64."""
+
+    gram: Tensor  # X^T X  [d + 1, d + 1]
+    cross: Tensor  # X^T T  [d + 1, o]
+    power: Tensor  # sum of T^2 per output [o]
+    rows: int = 0
+    few: Tensor | None = None  # X itself [rows, d + 1] where it has far fewer rows than columns, and is cheaper to use
+
+    @classmethod
+    def of_gram(cls, gram: Tensor) -> "Moments":
+        """Sums of inputs alone, without targets."""
+        nothing = gram.new_zeros(len(gram), 0)
+        return cls(gram, nothing, nothing.sum(0), round(float(gram[-1, -1])))
+
+    def over_processes(self) -> "Moments":
+        """The sums over the rows of all processes."""
+        if count() == 1:
+            return self
+        gram, cross, power = (sum_over(part) for part in (self.gram, self.cross, self.power))
+        return Moments(gram, cross, power, round(float(gram[-1, -1])))
+
+    def times(self, solution: Tensor) -> Tensor:
+        """X^T X times ``solution`` [d + 1, o]."""
+        return self.gram @ solution if self.few is None else self.few.T @ (self.few @ solution)
+
+    def error(self, solution: Tensor) -> float:
+        """Sum of squared residuals of ``solution`` [d + 1, o] over all rows."""
+        fitted = (solution * self.times(solution)).sum() - 2 * (solution * self.cross).sum()
+        return max(float(fitted + self.power.sum()), 0.0)
+
+    def variance(self) -> float:
+        """Sum of squares of the targets about their mean."""
+        return max(float(self.power.sum() - self.cross[-1].square().sum() / max(self.rows, 1)), 1e-30)
+
+    def columns(self, kept: Tensor) -> "Moments":
+        """The same sums for a subset of input columns (the constant stays)."""
+        index = torch.cat([kept, torch.tensor([len(self.gram) - 1])])
+        few = None if self.few is None else self.few[:, index]
+        return Moments(self.gram[index][:, index], self.cross[index], self.power, self.rows, few)
+
+
+class RowSums:
+    """:class:`Moments` in the making: products in float32, sums in float64, some hundred rows at a time."""
+
+    def __init__(self, inputs: int, outputs: int = 0) -> None:
+        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
+        self._gram, self._cross, self._power = zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs)
+        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._few: Tensor | None = None
+
+    def add(self, x: Tensor, t: Tensor | None = None) -> None:
+        """Add rows x [r, d] and their targets t [r, o]."""
+        self._waiting.append((x, x.new_zeros(len(x), 0) if t is None else t))
+        # A wide matrix is costly to add to: the more columns, the more rows are worth waiting for.
+        if 4 * sum(len(x) for x, _ in self._waiting) >= x.shape[1]:
+            self._sum_up()
+
+    def moments(self) -> Moments:
+        """The sums over all rows so far."""
+        self._sum_up()
+        for rows, columns in _block_pairs(len(self._gram) - 1):
+            if rows != columns:
+                self._gram[columns, rows] = self._gram[rows, columns].T
+        return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])), self._few)
+
+    def _sum_up(self) -> None:
+        if not self._waiting:
+            return
+        x, t = (torch.cat([pair[i] for pair in self._waiting]) for i in (0, 1))
+        self._waiting = []
+        d = x.shape[1]
+        first = not self._gram[d, d]
+        self._few = torch.cat([x, x.new_ones(len(x), 1)], 1).double() if first and 8 * len(x) < d else None
+        for rows, columns in _block_pairs(d):  # the lower half is its mirror
+            self._gram[rows, columns] += x[:, rows].T @ x[:, columns]
+        sums = x.sum(0, dtype=torch.float64)
+        self._gram[d, :d] += sums
+        self._gram[:d, d] += sums
+        self._gram[d, d] += len(x)
+        self._cross[:d] += x.T @ t
+        self._cross[d] += t.sum(0, dtype=torch.float64)
+        self._power += t.double().square().sum(0)
+
+
+def input_moments(sums: Mapping[str, RowSums]) -> dict[str, Moments]:
+    """The sums of inputs alone over all processes, some of which may have had no rows of that name."""
+    found = {name: own.moments() for name, own in sums.items()}
+    if count() == 1:
+        return found
+    return {name: Moments.of_gram(gram) for name, gram in sum_all({n: m.gram for n, m in found.items()}).items()}
+
+
+def _block_pairs(size: int, block: int = 768) -> list[tuple[slice, slice]]:
+    """The upper half of a square matrix in blocks of rows and columns."""
+    parts = [slice(start, min(start + block, size)) for start in range(0, size, block)]
+    return [(rows, columns) for i, rows in enumerate(parts) for columns in parts[i:]]
+
+
+def least_squares(moments: Moments, start: Tensor, damping: float, constant: bool = True) -> Tensor:
+    """The solution [d + 1, o] of the damped normal equations, pulled towards ``start`` where rows say nothing.
+
+    min ||T - X B||^2 + damping * tr(X^T X)/d * ||B - start||^2; without ``constant`` the last row stays as
+    it is.
+    """
+    return next(least_squares_at(moments, start, (damping,), constant))
+
+
+def least_squares_at(
+    moments: Moments, start: Tensor, dampings: Iterable[float], constant: bool = True
+) -> Iterator[Tensor]:
+    """:func:`least_squares` for each of several dampings."""
+    d = len(moments.gram) - 1
+    used = d + 1 if constant else d
+    residual = (moments.cross - moments.times(start))[:used]
+    for damping in dampings:
+        solution = start.clone()
+        if moments.few is None:
+            system = moments.gram[:used, :used].clone()
+            system[-1, -1] += 1e-9 * max(float(system[-1, -1]), 1.0) if constant else 0.0
+            solution[:used] += torch.cholesky_solve(residual, damped_factor(system, damping))
+        else:
+            solution[:used] += damped_inverse(moments.few[:, :used], damping, residual)
+        yield solution
+
+
+def damped_inverse(x: Tensor, damping: float, right: Tensor | None = None) -> Tensor:
+    """(X^T X + level I)^-1, or its product with ``right``, of few rows x [r, d]; ``level`` as in :func:`damped_factor`.
+
+    Woodbury: (X^T X + level I)^-1 = (I - X^T (X X^T + level I)^-1 X) / level takes no more than an r x r system.
+    """
+    level = max(damping, 1e-10) * max(float(x.square().sum() / x.shape[1]), 1e-12)
+    inner = x @ x.T
+    inner.diagonal()[:] += level
+    factor = damped_factor(inner, 0.0)
+    if right is not None:
+        return (right - x.T @ torch.cholesky_solve(x @ right, factor)) / level
+    half = torch.linalg.solve_triangular(factor, x, upper=False)
+    found = (half.T @ half).neg_()
+    found.diagonal()[:] += 1
+    return found.div_(level)
+
+
+def damped_factor(system: Tensor, damping: float) -> Tensor:
+    """Cholesky factor of a symmetric matrix plus ``damping`` of its mean diagonal, raised until it is definite.
+
+    Fewer rows than columns and neurons that never fire leave a Gram matrix singular; the damping mends that.
+    """
+    size = max(float(system.diagonal().abs().mean()), 1e-12)
+    level = damping * size
+    while level < 1e12 * size:
+        damped = system.clone()
+        damped.diagonal()[:] += level
+        factor, failed = torch.linalg.cholesky_ex(damped)
+        if not int(failed) and bool(torch.isfinite(factor).all()):
+            return factor
+        level = max(10 * level, 1e-14 * size)
+    raise LdrfError("The sums of squares of a layer's inputs overflow: its activations are too large to be pruned.")

@@ -1,0 +1,129 @@
+"""Calibration images in chunks: of several processes, each keeps its share of every chunk."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ldrf.calibration.indexed_batches import IndexedBatches
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs, chunked
+from ldrf.runtime.processes import check_same, count, share
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """Chunks of inputs; those in ``held_out`` only judge, they are never fitted.
+
+    ``chunks`` are this process's rows of them, from row ``starts[i]`` of the ``sizes[i]`` that a whole one has.
+    """
+
+    chunks: tuple[Inputs, ...]
+    held_out: frozenset[int]
+    example: Inputs  # the first images, the same in all processes
+    starts: tuple[int, ...]
+    sizes: tuple[int, ...]
+
+    @property
+    def fitting(self) -> list[int]:
+        rest = [i for i in range(len(self.chunks)) if i not in self.held_out]
+        return rest or sorted(self.held_out)  # a single image both fits and judges
+
+    @property
+    def examples(self) -> int:
+        """Images in all chunks of all processes."""
+        return sum(self.sizes)
+
+    def room(self, budget: int) -> int:
+        """Bytes of ``budget`` that the images leave to activations, a quarter of it at least."""
+        images = sum(t.numel() * t.element_size() for chunk in self.chunks for t in chunk.tensors())
+        return max(budget - images, budget // 4)
+
+    def own(self, chunks: Iterable[int] | None = None) -> list[int]:
+        """Those of ``chunks`` (or of all) of which this process has rows."""
+        return [i for i in (range(len(self.chunks)) if chunks is None else chunks) if self.chunks[i].rows]
+
+    def images(self, chunk: int) -> range:
+        """The numbers of this process's images of a chunk, among the images of all."""
+        first = sum(self.sizes[:chunk]) + self.starts[chunk]
+        return range(first, first + self.chunks[chunk].rows)
+
+
+# A chunk that is not read yet: its rows, and how to read those from one row to another.
+Piece = tuple[int, Callable[[int, int], Inputs]]
+
+
+def read_calibration(model: nn.Module, batches: Iterable[Any], rows: int, held_out: float, shared: bool) -> Calibration:
+    """Chunks of at most ``rows`` images, a share ``held_out`` of them set apart.
+
+    With ``shared`` each process keeps its part of every chunk, and where it can it reads no other.
+    """
+    shared = shared and count() > 1
+    example, chunks, starts, sizes = None, [], [], []
+    for size, read in _pieces(model, batches, rows, shared):
+        example = example or read(0, size)
+        start, stop = share(size, len(sizes)) if shared else (0, size)
+        empty = example.map(lambda t: t[:0])
+        chunks.append((_copied(read(start, stop)) if stop > start else empty) if shared else read(start, stop))
+        starts.append(start)
+        sizes.append(size)
+    if example is None:
+        raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
+    if shared:
+        check_same([*example.tensors(), torch.tensor(sizes)], "calibration batches")
+    found = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes))
+    return _halved(found, held_out, shared) if sizes[0] > 1 and len(sizes) == 1 else _set_apart(found, held_out)
+
+
+def _pieces(model: nn.Module, batches: Iterable[Any], rows: int, shared: bool) -> Iterator[Piece]:
+    if shared and isinstance(batches, IndexedBatches):
+        for listed in batches.listed():
+            for at in range(0, len(listed), rows):
+                piece = listed[at : at + rows]
+                yield len(piece), lambda a, b, piece=piece: _read(model, batches, piece[a:b])
+        return
+    for chunk in chunked(model, batches, rows):
+        yield chunk.rows, lambda a, b, chunk=chunk: chunk.map(lambda t: t[a:b])
+
+
+def _read(model: nn.Module, batches: IndexedBatches, rows: list[int]) -> Inputs:
+    return next(chunked(model, [batches.read(rows)], len(rows)))
+
+
+def _copied(inputs: Inputs) -> Inputs:
+    """A view would keep the other processes' rows in memory."""
+    return inputs.map(lambda t: t.clone())
+
+
+def _halved(whole: Calibration, held_out: float, shared: bool) -> Calibration:
+    """A single chunk cut in two, so that both sides have rows."""
+    size = whole.sizes[0]
+    middle = min(size - 1, max(1, round(size * (1 - held_out))))
+    chunks, starts = [], []
+    for turn, (first, last) in enumerate(((0, middle), (middle, size))):
+        start, stop = share(last - first, turn) if shared else (0, last - first)
+        chunks.append(whole.example.map(lambda t, a=first + start, b=first + stop: t[a:b]))
+        starts.append(start)
+    return Calibration(tuple(chunks), frozenset({1}), whole.example, tuple(starts), (middle, size - middle))
+
+
+def _set_apart(whole: Calibration, held_out: float) -> Calibration:
+    """Every k-th chunk is set aside for judging."""
+    every, number = max(2, round(1 / held_out)), len(whole.chunks)
+    held = frozenset(range(every - 1, number, every)) or frozenset({number - 1})
+    return replace(whole, held_out=held if number > 1 else frozenset({0}))
+
+
+@contextmanager
+def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
+    """An error of torch within says in one sentence which images the network cannot take."""
+    try:
+        yield
+    except (RuntimeError, IndexError, ValueError, TypeError) as problem:
+        images = calibration.images(index)
+        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        which = f"{images.start + 1} to {images.stop}"
+        raise LdrfError(f"The network cannot take calibration images {which}: {told}.") from problem

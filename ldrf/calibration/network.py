@@ -1,0 +1,116 @@
+"""A traced network with its calibration data: what every stage after tracing starts from."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ldrf.calibration.calibration_set import Calibration, read_calibration
+from ldrf.config import PruneConfig
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.runtime.processes import check_same
+from ldrf.runtime.randomness import warn_of_chance
+from ldrf.tracing.export import working_copy
+from ldrf.tracing.interpreter import Weights, folded
+from ldrf.tracing.trace import Trace, trace
+from ldrf.units.targets import Ignore, ignored_modules
+from ldrf.units.trial_cuts import usable_units
+from ldrf.units.unfollowed import unfollowed_layers
+from ldrf.units.unit import Skipped, Unit, left_coupled
+
+
+@dataclass(frozen=True)
+class Network:
+    """The user's model, its graph, its folded dense weights, its units, and images to calibrate on."""
+
+    model: nn.Module
+    trace: Trace
+    dense: Weights
+    units: tuple[Unit, ...]
+    coupled: tuple[Unit, ...]  # residual streams, which are cut only where that is asked for or needed
+    skipped: tuple[Skipped, ...]
+    protected: frozenset[str]
+    calibration: Calibration
+
+    @property
+    def example(self) -> Inputs:
+        return self.calibration.example
+
+
+def read_network(
+    model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig, shared: bool = False
+) -> Network:
+    """Trace ``model`` on the first batch and group its layers into units; the model itself is not touched.
+
+    With ``shared`` the images are divided among the processes that work together.
+    """
+    copied = working_copy(model)
+    calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
+    if shared:
+        check_same(copied.state_dict().values(), "weights")
+    _check_alike(calibration.chunks)
+    _check_runs(copied, calibration.example)
+    warn_of_chance(copied, calibration.example)
+    graph = trace(copied, calibration.example)
+    dense = _finite(graph, folded(graph, copied))
+    protected = ignored_modules(model, ignore)
+    units, skipped = usable_units(graph, dense, copied, calibration.example, protected)
+    skipped = (*skipped, *unfollowed_layers(copied, graph, units, skipped))
+    inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
+    left = [skip for unit in coupled for skip in left_coupled(unit)]
+    reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
+    network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration)
+    return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
+
+
+def with_coupled(network: Network) -> Network:
+    """The same network with its coupled widths among the units."""
+    units = sorted((*network.units, *network.coupled), key=lambda u: u.start)
+    named = {name for u in network.coupled for name in u.makers}
+    skipped = tuple(s for s in network.skipped if s.name not in named)
+    return replace(network, units=tuple(units), coupled=(), skipped=skipped)
+
+
+def _finite(graph: Trace, weights: Weights) -> Weights:
+    """The same weights, or an error that names the first layer with one that is not a number."""
+    for layer in graph.layers:
+        if not all(torch.isfinite(t).all() for t in weights.layers[layer.node] if t is not None):
+            raise LdrfError(f"The weights of layer '{layer.name}' must be finite. Got NaN or infinite values instead.")
+    return weights
+
+
+def _check_alike(chunks: tuple[Inputs, ...]) -> None:
+    """Images of one size: the network is traced for the sizes of the first batch."""
+    first = chunks[0].described()
+    for chunk in chunks[1:]:
+        if chunk.described() != first:
+            sizes = [", ".join(str(list(t.shape[1:])) for t in c.tensors()) for c in (chunks[0], chunk)]
+            kinds = [", ".join(str(t.dtype) for t in c.tensors()) for c in (chunks[0], chunk)]
+            one, other = sizes if sizes[0] != sizes[1] else kinds
+            raise LdrfError(
+                f"All calibration batches must have inputs of the same sizes and kinds. Got {one} and {other}: "
+                "resize, crop or pad them to one."
+            )
+
+
+def _check_runs(model: nn.Module, chunk: Inputs) -> None:
+    """A batch the model cannot take is named before anything else is tried."""
+    try:
+        with torch.no_grad():
+            chunk.call(model)
+    except Exception as problem:
+        shapes = ", ".join(str(tuple(t.shape)) for t in chunk.tensors())
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(
+            f"{type(model).__name__} cannot take a calibration batch of shape {shapes}: {first}"
+        ) from problem
+
+
+def check_prunable(network: Network) -> None:
+    """A model in which nothing can be cut is refused, with the first reasons."""
+    if not network.units:
+        reasons = "; ".join(f"'{s.name}': {s.reason}" for s in network.skipped[:3]) or "it has no conv or linear layer"
+        raise LdrfError(f"{type(network.model).__name__} has no prunable layer ({reasons}).")

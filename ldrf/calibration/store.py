@@ -1,0 +1,150 @@
+"""A place for activations with a byte budget: what does not fit in memory goes to a nameless file."""
+
+import tempfile
+from bisect import insort
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ldrf.files.writing import told
+
+Key = tuple[str, ...] | tuple[Any, ...]
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """Where a tensor lies in the file, and how it lay in memory: maps of another layout are summed in another order."""
+
+    start: int
+    size: int
+    shape: torch.Size
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+
+class SpillFile:
+    """Bytes in one file without a name: the system frees it when the process ends, however it ends."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.file = tempfile.TemporaryFile(prefix="ldrf-", dir=folder, buffering=0)  # noqa: SIM115
+        self._free: list[tuple[int, int]] = []  # (start, size) of the gaps, in order, no two of them touching
+        self.end = 0
+
+    def write(self, data: np.ndarray) -> int:
+        """Write ``data`` where there is room for it; returns the place."""
+        start, view = self._room(data.nbytes), data.data
+        self.file.seek(start)
+        while view:
+            view = view[self.file.write(view) :]
+        return start
+
+    def _room(self, size: int) -> int:
+        for i, (start, gap) in enumerate(self._free):
+            if gap >= size:
+                self._free[i : i + 1] = [(start + size, gap - size)] if gap > size else []
+                return start
+        start, self.end = self.end, self.end + size
+        return start
+
+    def read(self, start: int, into: np.ndarray) -> None:
+        self.file.seek(start)
+        view = into.data
+        while view:
+            got = self.file.readinto(view)  # pyright: ignore[reportAttributeAccessIssue]
+            if not got:
+                raise EOFError("the file of spilled activations is shorter than what was written to it")
+            view = view[got:]
+
+    def free(self, start: int, size: int) -> None:
+        """Give a place back; a gap at the end shortens the file."""
+        insort(self._free, (start, size))
+        merged: list[tuple[int, int]] = []
+        for at, gap in self._free:
+            if merged and sum(merged[-1]) == at:
+                merged[-1] = (merged[-1][0], merged[-1][1] + gap)
+            else:
+                merged.append((at, gap))
+        if merged and sum(merged[-1]) == self.end:
+            self.end = merged.pop()[0]
+            self.file.truncate(self.end)
+        self._free = merged
+
+
+class ActivationStore:
+    """Tensors by key; at most ``budget`` bytes stay in memory, the rest lies on disk until dropped."""
+
+    def __init__(self, budget: int, folder: Path | None = None) -> None:
+        self.budget, self.folder = budget, folder
+        self.used = 0
+        self._memory: dict[Key, Tensor] = {}
+        self._disk: dict[Key, Spilled] = {}
+        self._file: SpillFile | None = None
+
+    def put(self, key: Key, value: Tensor) -> None:
+        self.drop(key)
+        value = value.detach()
+        size = value.numel() * value.element_size()
+        # A view would keep its whole base alive beyond the budget.
+        value = value if value.untyped_storage().nbytes() == size else value.clone()
+        if self.used + size <= self.budget:
+            self._memory[key] = value
+            self.used += size
+        else:
+            remedy = " Make room there, or let more stay in memory (memory=)" + (
+                "; then resume." if self.folder else "."
+            )
+            with told(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
+                self._file = self._file or SpillFile(self.folder)
+                start = self._file.write(_bytes(value.cpu()))
+            self._disk[key] = Spilled(start, size, value.shape, value.stride(), value.dtype)
+
+    def get(self, key: Key) -> Tensor:
+        if key in self._memory:
+            return self._memory[key]
+        place = self._disk[key]
+        value = torch.empty_strided(place.shape, place.stride, dtype=place.dtype)
+        assert self._file is not None
+        self._file.read(place.start, _bytes(value))
+        return value
+
+    def drop(self, key: Key) -> None:
+        if key in self._memory:
+            value = self._memory.pop(key)
+            self.used -= value.numel() * value.element_size()
+        elif key in self._disk:
+            place = self._disk.pop(key)
+            assert self._file is not None
+            self._file.free(place.start, place.size)
+
+    @property
+    def spilled(self) -> int:
+        """Bytes that the file takes."""
+        return self._file.end if self._file is not None else 0
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter([*self._memory, *self._disk])
+
+    def close(self) -> None:
+        self._memory.clear()
+        self._disk.clear()
+        self.used = 0
+        if self._file is not None:
+            self._file.file.close()
+            self._file = None
+
+    def __enter__(self) -> "ActivationStore":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _bytes(value: Tensor) -> np.ndarray:
+    """The memory of a tensor without gaps, in the order it lies there."""
+    flat = value.as_strided((value.numel(),), (1,), value.storage_offset())
+    return flat.view(torch.uint8).numpy()

@@ -1,0 +1,148 @@
+"""Calibration images run through the dense network once: what every unit's readers see (Alg. 1, stage 1)."""
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from ldrf.algebra.moments import Moments, RowSums, input_moments
+from ldrf.calibration.calibration_set import Calibration, telling_images
+from ldrf.errors import LdrfWarning
+from ldrf.runtime.processes import sum_over
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.lean_run import Values, check_finite, input_values, last_uses
+from ldrf.tracing.operations import source_of
+from ldrf.tracing.patches import COLUMNS, count_columns, count_rows, input_rows, sample_positions
+from ldrf.tracing.trace import Layer, Trace
+from ldrf.units.unit import Unit
+
+
+@dataclass
+class Survey:
+    """What one dense pass says of a unit: a Gram matrix per consumer, share of zeros and mean size per neuron."""
+
+    moments: list[Moments]
+    zeros: Tensor  # [n], APoZ
+    activity: Tensor  # [n], mean absolute value
+
+
+@torch.no_grad()
+def survey(
+    trace: Trace, weights: Weights, units: tuple[Unit, ...], calibration: Calibration, seed: int, progress: Any
+) -> dict[str, Survey]:
+    """Run the dense network over the fitting chunks and sum up every unit's consumer inputs."""
+    shared: dict[str, RowSums] = {}
+    sums = {u.name: torch.zeros(3, u.width, dtype=torch.float64) for u in units}
+    fitting = set(calibration.fitting)
+    for index in progress(calibration.own(), "survey"):
+        for node, values in _passed(trace, weights, calibration, index):
+            readers = list(_readers(units, node.name)) if index in fitting else []
+            if readers:
+                layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
+                rows = input_rows(layer, x, sampled(layer, x, calibration, index, count_columns(layer), seed))
+                # Units whose maps are joined have a reader in common, and with it one Gram matrix.
+                if node.name not in shared:
+                    shared[node.name] = RowSums(rows.shape[1])
+                shared[node.name].add(rows)
+                for unit, c in readers:
+                    _note_neurons(sums[unit.name], unit, c, rows)
+    found = _over_processes(units, input_moments(shared), sums)
+    _warn_of_few_rows(units, found, calibration.examples)
+    return found
+
+
+def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int) -> Iterator[tuple[fx.Node, Values]]:
+    """Every call of the network on one chunk, with the values that somebody still needs."""
+    values, last = input_values(trace, calibration.chunks[index]), last_uses(trace)
+    for position, node in enumerate(trace.nodes):
+        with telling_images(calibration, index):
+            run(trace, weights, (node,), values)
+        check_finite(trace, node, values)
+        yield node, values
+        for name in last.get(position, ()):
+            values.pop(name, None)
+
+
+def _over_processes(units: tuple[Unit, ...], moments: dict[str, Moments], sums: dict[str, Tensor]) -> dict[str, Survey]:
+    """What all processes saw: moments by node of the reader, sums [zeros, sizes, values seen] by unit."""
+    found = {}
+    for unit in units:
+        zeros, sizes, seen = sum_over(sums[unit.name])
+        seen = seen.clamp_min(1)
+        found[unit.name] = Survey([moments[c.layer.node] for c in unit.consumers], zeros / seen, sizes / seen)
+    return found
+
+
+def _warn_of_few_rows(units: tuple[Unit, ...], found: dict[str, Survey], examples: int) -> None:
+    """Say once where calibration data cannot determine a layer: its least squares is damped and goes on."""
+    short = [
+        (c.layer.name, m.rows, len(m.gram) - 1)
+        for u in units
+        for c, m in zip(u.consumers, found[u.name].moments, strict=True)
+        if m.rows < len(m.gram) - 1
+    ]
+    if short:
+        name, rows, columns = max(short, key=lambda s: s[2] / s[1])
+        others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""
+        warnings.warn(
+            f"{examples} calibration images give {rows} rows for the {columns} weights per output of layer "
+            f"'{name}'{others}: least squares is damped there; more images would serve it better.",
+            LdrfWarning,
+            stacklevel=3,
+        )
+
+
+def layer_inputs(
+    trace: Trace, weights: Weights, calibration: Calibration, seed: int, progress: Any
+) -> dict[str, Moments]:
+    """Gram matrix of every layer's input rows over the fitting chunks, by layer node, where it fits in memory."""
+    layers = {la.node: la for la in trace.layers if la.groups == 1 and count_columns(la) <= COLUMNS}
+    found: dict[str, RowSums] = {}
+    with torch.no_grad():
+        for index in progress(calibration.own(calibration.fitting), "layers"):
+            for node, values in _passed(trace, weights, calibration, index):
+                layer = layers.get(node.name)
+                if layer is not None:
+                    x = values[source_of(node)]
+                    rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
+                    if node.name not in found:
+                        found[node.name] = RowSums(rows.shape[1])
+                    found[node.name].add(rows)
+    return input_moments(found)
+
+
+def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
+    for unit in units:
+        for i, consumer in enumerate(unit.consumers):
+            if consumer.layer.node == node:
+                yield unit, i
+
+
+def sampled(layer: Layer, x: Tensor, calibration: Calibration, chunk: int, columns: int, seed: int) -> Tensor | None:
+    """Which rows of a layer's input ``x`` in a chunk to use: each image gives its share of those wanted."""
+    limit = max(rows_wanted(columns) // calibration.examples, 1)
+    return sample_positions(count_rows(layer, x), calibration.images(chunk), limit, seed)
+
+
+def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
+    """Add what a consumer's input rows say of each neuron that it is the first to read.
+
+    Sums [zeros, sizes, values seen]: counts are exact, so equal neurons stay equal whatever is added first.
+    """
+    channels = torch.as_tensor(unit.consumers[index].channels)
+    seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
+    own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
+    per_neuron, owner = rows.view(len(rows), len(channels), -1), channels[own]
+    per_neuron = per_neuron if len(own) == len(channels) else per_neuron[:, own]
+    seen = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
+    zeros = (per_neuron <= 0).float().sum(0).double().sum(1)  # float32 counts rows as exactly as whole numbers, faster
+    noted = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
+    sums.index_add_(1, owner, torch.stack([part.double() for part in noted]))
+
+
+def rows_wanted(columns: int) -> int:
+    """How many rows a problem with this many columns is solved on: well above the columns, bounded below."""
+    return max(16 * columns, 30_000)

@@ -1,0 +1,1 @@
+"""Where channels go in a traced network: one walk, and one rule for each operator. Imports tracing."""

@@ -1,0 +1,107 @@
+"""Tensors of the model itself that meet channels: scales, class tokens, tables of positions, embeddings.
+
+They have no inputs to be solved for; they are cut with the channels they meet, through whatever views lie between.
+"""
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+from torch import Tensor, fx
+
+from ldrf.channels import shapes
+from ldrf.channels.flow import Channels, Flow, Slice, first
+from ldrf.tracing.narrowing import CHANNEL_DIM, CUT_ALONG, RESHAPES
+from ldrf.tracing.operations import SAME, operation
+from ldrf.tracing.trace import Layer
+
+EMBEDDING = "aten.embedding"
+Move = Callable[[Flow, fx.Node, dict[str, Channels]], Channels | None]
+
+
+def _stay(flow: Flow, node: fx.Node, arriving: dict[str, Channels]) -> Channels:
+    return first(arriving)
+
+
+# Calls that only move the values of a tensor about, and what they do to its dimensions.
+MOVES: dict[str, Move] = {
+    **dict.fromkeys(SAME, _stay),
+    **dict.fromkeys(RESHAPES, shapes.view),
+    **dict.fromkeys(("aten.permute", "aten.transpose", "aten.t"), shapes.permute),
+    "aten.unsqueeze": shapes.unsqueeze,
+    "aten.squeeze": shapes.squeeze,
+    "aten.expand": shapes.expand,
+    "aten.slice": shapes.take,
+    "aten.select": shapes.select,
+}
+
+
+def embedded(flow: Flow, node: fx.Node) -> Channels | None:
+    """What an embedding looks up: its columns are channels, which are cut with those of the layers they meet."""
+    table = node.args[0]
+    if not isinstance(table, fx.Node) or table.name not in flow.trace.names or table.name in flow.trace.fixed:
+        return None
+    name, rank = flow.trace.names[table.name], node.meta["val"].ndim
+    ids = flow.fresh(int(table.meta["val"].shape[1]))
+    flow.slices.append(Slice(name, 1, ids))
+    flow.tables.append((name.removesuffix(".weight"), ids))
+    node.meta[CUT_ALONG] = name
+    return Channels(rank - 1, ids)
+
+
+def is_tied(flow: Flow, layer: Layer) -> bool:
+    """Whether a layer reads with an embedding's own table, as heads of language models do: it is cut, not solved."""
+    return any(layer.weight == f"{name}.weight" for name, _ in flow.tables) and not layer.is_transposed
+
+
+def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
+    """Whether a value without channels is a tensor of the model that can be cut, so that its ``dim`` keeps to ``ids``.
+
+    If so, that is noted.
+    """
+    way = _way(flow, node)
+    if way is None:
+        return False
+    before = {call: call.meta.get(CHANNEL_DIM) for call in way}
+    for start, size in enumerate(way[0].meta["val"].shape):
+        if size == len(ids):
+            trial = Flow(flow.trace)
+            moved = _moved(trial, way, Channels(start, trial.fresh(len(ids))))
+            if moved is not None and moved.dim == dim and (moved.ids == np.arange(len(ids))).all():
+                _note(flow, trial, way, start, ids)
+                return True
+    for call, places in before.items():
+        call.meta.pop(CHANNEL_DIM, None)
+        call.meta |= {CHANNEL_DIM: places} if places else {}
+    return False
+
+
+def _way(flow: Flow, node: fx.Node) -> list[fx.Node] | None:
+    """The calls that lead from a tensor of the model to ``node``, that tensor first, if they only move it."""
+    way = [node]
+    while way[0].name not in flow.trace.names:
+        source = way[0].args[0] if way[0].args else None
+        if operation(way[0]) not in MOVES or not isinstance(source, fx.Node) or len(way[0].users) > 1:
+            return None
+        if not isinstance(source.meta.get("val"), Tensor):
+            return None
+        way.insert(0, source)
+    return None if way[0].name in flow.trace.fixed else way
+
+
+def _moved(trial: Flow, way: list[fx.Node], given: Channels) -> Channels | None:
+    """Where the dimension of ``given`` comes to lie at the end of the way, None where it does not stay whole."""
+    found: Channels | None = given
+    for before, node in pairwise(way):
+        found = MOVES[operation(node)](trial, node, {before.name: found})
+        if found is None:
+            return None
+    return None if trial.frozen else found
+
+
+def _note(flow: Flow, trial: Flow, way: list[fx.Node], dim: int, ids: np.ndarray) -> None:
+    name = flow.trace.names[way[0].name]
+    flow.slices.append(Slice(name, dim, ids))
+    flow.stated += [(module, size, ids) for module, size, _ in trial.stated]
+    for node in way[1:]:
+        node.meta[CUT_ALONG] = name

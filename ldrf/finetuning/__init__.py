@@ -1,0 +1,1 @@
+"""Training a slim model further, with or without labels. Imports saving."""

@@ -1,0 +1,101 @@
+"""How far a slim network's outputs and embeddings are from the dense one's: the loss of fine-tuning without labels."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ldrf.inputs import Inputs
+from ldrf.runtime.processes import sum_over
+
+
+@torch.no_grad()
+def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[str, ...]:
+    """Names of the blocks inside both networks whose outputs still have the same shape, such as a ResNet's."""
+    blocks = [name for name, module in slim.named_modules() if name and any(module.children())]
+    shared = [name for name in blocks if _has(dense, name)]
+    with taps(dense, shared) as theirs, taps(slim, shared) as mine:
+        final = {id(t) for t in pytree.tree_leaves(inputs.call(slim))}
+        inputs.call(dense)
+    found: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
+    for name in shared:
+        one, other = mine.get(name), theirs.get(name)
+        if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or id(one) in final:
+            continue
+        if one.shape == other.shape and one.ndim > 1 and one.is_floating_point():
+            found.setdefault(id(one), name)
+    return tuple(found.values())
+
+
+def _has(model: nn.Module, name: str) -> bool:
+    try:
+        model.get_submodule(name)
+    except AttributeError:
+        return False
+    return True
+
+
+@contextmanager
+def taps(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+    """A dict that fills with the outputs of the named modules whenever ``model`` runs."""
+    found: dict[str, Any] = {}
+
+    def keep(name: str):
+        return lambda _module, _inputs, output: found.__setitem__(name, output)
+
+    handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in names]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def variance(values: Tensor) -> Tensor:
+    return values.var(correction=0)
+
+
+def shared_variance(values: Tensor) -> Tensor:
+    """The variance over the values of all processes."""
+    mean = values.mean(dtype=torch.float64)
+    squares = values.numel() * (variance(values).double() + mean.square())
+    number, total, squares = sum_over(
+        torch.stack([torch.full_like(mean, values.numel()), values.numel() * mean, squares])
+    )
+    return ((squares - total.square() / number) / number).to(values.dtype)
+
+
+# How the variance of the dense values is found, to which distances are relative.
+Variance = Callable[[Tensor], Tensor]
+
+
+def output_distance(mine: Any, theirs: Any, spread: Variance = variance) -> Tensor:
+    """The relative squared distance of the outputs, of a classifier's before its softmax.
+
+    A network is sure of the images it was trained on: their probabilities say little, their scores differ all the same.
+    """
+    return _mean([_relative(a, b, spread) for a, b in zip(_floats(mine), _floats(theirs), strict=True)])
+
+
+def embedding_distance(mine: dict[str, Any], theirs: dict[str, Any], spread: Variance = variance) -> Tensor:
+    """The sum of the relative squared distances at all meeting points, so that each counts as the outputs do.
+
+    They hold every block to its own part, which takes far fewer steps than finding it from the outputs.
+    """
+    return sum((_relative(mine[name], theirs[name], spread) for name in theirs), torch.zeros(()))
+
+
+def _floats(outputs: Any) -> list[Tensor]:
+    return [t for t in pytree.tree_leaves(outputs) if isinstance(t, Tensor) and t.is_floating_point()]
+
+
+def _relative(mine: Tensor, theirs: Tensor, spread: Variance) -> Tensor:
+    return F.mse_loss(mine, theirs) / spread(theirs).clamp_min(1e-12)
+
+
+def _mean(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts).mean() if parts else torch.zeros(())

@@ -1,0 +1,301 @@
+"""Fine-tune a slim model towards the dense one, without labels, with them, or both (Sec. "VGG-9 on CIFAR-10").
+
+A part of the images only judges. The best state by that judgement is handed back, the slim model itself among the
+candidates: fine-tuning never ends worse than it began on those images.
+"""
+
+import copy
+import math
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ldrf.calibration.augmentation import augmented
+from ldrf.calibration.indexed_batches import IndexedBatches
+from ldrf.config import FinetuneConfig
+from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.events import OnEvent, teller
+from ldrf.finetuning.data import Part, in_memory, own_batches, parts, read_sample
+from ldrf.finetuning.distillation import (
+    embedding_distance,
+    meeting_points,
+    output_distance,
+    shared_variance,
+    taps,
+    variance,
+)
+from ldrf.finetuning.shared_norms import shared_norms
+from ldrf.finetuning.state import Run, keep, resumed
+from ldrf.inputs import Inputs, main_output
+from ldrf.result import Epoch, FinetuneResult, Measure, PruneResult, versions
+from ldrf.runtime.layout import arranged, lay_out, layout_for
+from ldrf.runtime.processes import check_same, sum_number, sum_over, sum_slopes
+from ldrf.runtime.progress import progress
+from ldrf.tracing.counting import count_macs, count_parameters
+
+WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and no mean is known yet
+
+
+@dataclass(frozen=True)
+class _Task:
+    """What the student learns and how it is judged; ``points`` are the blocks at which it follows the teacher."""
+
+    teacher: nn.Module | None
+    points: tuple[str, ...]
+    measure: Measure
+    judging: Iterable[Any]
+    config: FinetuneConfig
+    device: torch.device
+    layout: torch.memory_format
+
+
+def finetune(
+    slim: nn.Module | PruneResult,
+    dense: nn.Module | None,
+    batches: Iterable[Any],
+    *,
+    held_out: Iterable[Any] | None = None,
+    config: FinetuneConfig | None = None,
+    resume: str | Path | None = None,
+    on_event: OnEvent | None = None,
+) -> FinetuneResult:
+    """Train a copy of ``slim`` to answer as ``dense`` does on ``batches``; neither model given is changed.
+
+    Labels in the batches are left unread unless ``config.labels`` is above 0; with labels alone ``dense`` may be None.
+    The images are held in memory and a part of them is set apart to judge. For more images than fit, pass that part
+    as ``held_out``: ``batches`` is then gone through as it is, once an epoch (its ``set_epoch`` is called first if it
+    has one). ``resume`` names a file that keeps the state after every epoch: the same call goes on from there.
+    """
+    config, tell = config or FinetuneConfig(), teller(on_event)
+    start = slim if isinstance(slim, nn.Module) else slim.model
+    run = Run.of(start, config.rate)
+    training, judging = _split(run.student, batches, held_out, config)
+    example = _example(run.student, judging, config)
+    check_same([*start.state_dict().values(), *example.tensors()], "weights and images")
+    task = _task(run, dense, judging, example, config)
+    if not resumed(run, resume, config, start):
+        run.begin(*_judge(run.student, task))
+    while not _over(run, config):
+        clock, epoch = time.perf_counter(), len(run.epochs) + 1
+        loss, run.trained = _epoch(run, _ordered(training, config, epoch), task)
+        score, distance, _ = _judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
+        seconds = round(time.perf_counter() - clock, 3)
+        run.add(Epoch(epoch, loss, score, distance, _rate(epoch - 1, config), seconds), config.labels > 0)
+        keep(run, resume, config, start)
+        tell("epoch", **asdict(run.epochs[-1]), epochs=config.epochs, measure=task.measure, best=run.best_score)
+    tell("done", measure=task.measure, began=run.began, ended=run.best_score)
+    model = copy.deepcopy(start)
+    model.load_state_dict(run.best)
+    return FinetuneResult(
+        model=model,
+        measure=task.measure,
+        began=run.began,
+        ended=run.best_score,
+        best_epoch=run.best_epoch,
+        epochs=tuple(run.epochs),
+        images=(run.trained, run.judged),
+        config=config,
+        versions=versions(),
+        example=example.map(lambda t: t[:1].clone()),
+        pruned=slim.as_dict() if isinstance(slim, PruneResult) else _costs(dense, start, example),
+    )
+
+
+def _split(
+    student: nn.Module, batches: Iterable[Any], held_out: Iterable[Any] | None, config: FinetuneConfig
+) -> tuple[Iterable[Any], Iterable[Any]]:
+    """Batches to train on and batches to judge by."""
+    if held_out is not None:
+        if isinstance(batches, Iterator) or isinstance(held_out, Iterator):
+            raise LdrfError("Batches with 'held_out' are gone through every epoch: pass a DataLoader, not an iterator.")
+        return batches, [held_out] if isinstance(held_out, Tensor) else held_out
+    indexed = batches if isinstance(batches, IndexedBatches) else in_memory(student, batches, config.labels > 0)
+    if config.labels > 0 and not indexed.labelled:
+        raise LdrfError("The images have no labels: set 'labels' to 0.")
+    training, judging = indexed.split(config.held_out, config.seed)
+    return training.sized(config.batch), judging.sized(max(config.batch, 64))
+
+
+def _example(student: nn.Module, judging: Iterable[Any], config: FinetuneConfig) -> Inputs:
+    first = next(iter(judging), None)
+    if first is None:
+        raise LdrfError("Fine-tuning needs held-out images to judge by. Got none.")
+    return read_sample(student, first, config.labels > 0).inputs.map(lambda t: t[:2])
+
+
+@torch.no_grad()
+def _task(run: Run, dense: nn.Module | None, judging: Iterable[Any], example: Inputs, config: FinetuneConfig) -> _Task:
+    """Try both networks on the example, and see from it what there is to learn from and to judge by."""
+    teacher, points = None, ()
+    layout = layout_for(run.student.eval(), _ready(example, run.device))
+    for model in (run.student, run.average):
+        lay_out(model, layout)
+    inputs = _ready(example, run.device, layout)
+    scores = _tried(run.student, inputs)
+    if config.logits + config.embeddings > 0:
+        if dense is None:
+            raise LdrfError("Distillation needs the dense model: pass it, or set 'logits' and 'embeddings' to 0.")
+        teacher = copy.deepcopy(dense).eval().float().to(run.device).requires_grad_(False)
+        if _tried(teacher, inputs).shape != scores.shape:
+            raise LdrfError("The dense and the slim model must give outputs of the same shape: is it the right one?")
+        points = meeting_points(teacher, run.student, inputs) if config.embeddings > 0 else ()
+    classifies = scores.ndim == 2 and scores.shape[1] > 1
+    if config.labels > 0 and not classifies:
+        raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")
+    measure: Measure = "accuracy" if config.labels > 0 else "agreement" if classifies else "fidelity"
+    return _Task(teacher, points, measure, judging, config, run.device, layout)
+
+
+def _tried(model: nn.Module, inputs: Inputs) -> Tensor:
+    try:
+        outputs = inputs.call(model)
+    except Exception as problem:
+        shapes = ", ".join(str(tuple(t.shape)) for t in inputs.tensors())
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(f"{type(model).__name__} cannot take a batch of shape {shapes}: {first}") from problem
+    return main_output(outputs)
+
+
+@torch.no_grad()
+def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
+    """On the held-out images: the score of ``model`` (1 at best), its distance from what is wanted, their number."""
+    model.eval()
+    good, total, far, rows = 0.0, 0.0, 0.0, 0
+    for batch in progress(own_batches(task.judging), "judge"):
+        sample = read_sample(model, batch, task.config.labels > 0)
+        inputs = _ready(sample.inputs, task.device, task.layout)
+        outputs = inputs.call(model)
+        mine, count = main_output(outputs), inputs.rows
+        if sample.labels is not None:
+            distance = _cross_entropy(mine, sample.labels)
+            got, possible = float((mine.argmax(1).cpu() == sample.labels).sum()), count
+        else:
+            wanted = inputs.call(task.teacher) if task.teacher is not None else outputs
+            got, possible = _closeness(mine, main_output(wanted), task.measure)
+            distance = output_distance(outputs, wanted)
+        good, total = good + got, total + possible
+        far, rows = far + float(distance) * count, rows + count
+    good, total, far, rows = sum_over(torch.tensor([good, total, far, rows], dtype=torch.float64)).tolist()
+    return good / max(total, 1e-30), far / max(rows, 1), int(rows)
+
+
+def _closeness(mine: Tensor, dense: Tensor, measure: Measure) -> tuple[float, float]:
+    """How many first answers are the dense model's, of how many; or how much of the outputs' variance is met."""
+    if measure == "agreement":
+        return float((mine.argmax(1) == dense.argmax(1)).sum()), len(mine)
+    spread = float((dense - dense.mean(0)).square().sum())
+    return spread - float((dense - mine).square().sum()), spread
+
+
+def _ordered(training: Iterable[Any], config: FinetuneConfig, epoch: int) -> Iterable[Any]:
+    """The training batches of this epoch: in a new order, or as the user's own loader gives them."""
+    if isinstance(training, IndexedBatches):
+        return training.shuffled(config.seed * 1000 + epoch)
+    if hasattr(training, "set_epoch"):
+        training.set_epoch(epoch)  # pyright: ignore[reportAttributeAccessIssue]
+    return training
+
+
+def _epoch(run: Run, batches: Iterable[Any], task: _Task) -> tuple[float, int]:
+    """Go once through the batches; the mean loss (not a number where it diverged) and the images seen."""
+    epoch, config = len(run.epochs), task.config
+    generator = torch.Generator().manual_seed(config.seed * 1000 + epoch)
+    count = len(batches) if isinstance(batches, Sized) else None
+    total, steps, rows = 0.0, 0, 0
+    _set_modes(run.student, config)
+    shared = parts(run.student, batches, config.labels > 0)
+    for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {config.epochs}", count)):
+        if part.whole < 2 and config.norms == "batch":
+            continue  # a single row has no variance
+        warm = min(1.0, (step + 1) / min(count or WARM_UP, WARM_UP)) if epoch == 0 else 1.0
+        run.set_rate(warm * _rate(epoch + (step / count if count else 0), config))
+        loss = part.weight * _loss(run.student, part, task, generator)
+        value = sum_number(loss.item())
+        if not math.isfinite(value):
+            warnings.warn(f"The loss is not a number in epoch {epoch + 1}: a smaller rate may help.", LdrfWarning, 2)
+            return math.nan, rows
+        run.optimiser.zero_grad(set_to_none=True)
+        loss.backward()
+        sum_slopes(run.student.parameters())
+        run.optimiser.step()
+        run.follow(config.ema)
+        total, steps, rows = total + value, steps + 1, rows + part.whole
+    if not steps:
+        raise LdrfError("Fine-tuning needs at least one batch of two images. Got none.")
+    return total / steps, rows
+
+
+def _set_modes(student: nn.Module, config: FinetuneConfig) -> None:
+    """Evaluation mode, so no dropout, but for BatchNorms that follow the batches."""
+    student.eval()
+    for module in student.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm):
+            module.train(config.norms == "batch")
+
+
+def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generator) -> Tensor:
+    """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
+    config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
+    chance = (generator, part.start, part.whole)
+    inputs = augmented(sample.inputs, *chance, blended=config.labels == 0) if config.augment else sample.inputs
+    inputs = _ready(inputs, task.device, task.layout)
+    with taps(student, task.points) as mine, shared_norms(student, part.divided):
+        outputs = inputs.call(student)
+    loss = torch.zeros((), device=task.device)
+    if task.teacher is not None:
+        with torch.no_grad(), taps(task.teacher, task.points) as theirs:
+            wanted = inputs.call(task.teacher)
+        loss = loss + config.logits * output_distance(outputs, wanted, spread)
+        loss = loss + config.embeddings * embedding_distance(mine, theirs, spread)
+    if sample.labels is not None:
+        loss = loss + config.labels * _cross_entropy(main_output(outputs), sample.labels)
+    return loss
+
+
+def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+    classes = scores.shape[1]
+    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
+        raise LdrfError(
+            f"Labels must lie from 0 to {classes - 1}, as the model has {classes} classes. "
+            f"Got {int(labels.min())} to {int(labels.max())} instead."
+        )
+    return F.cross_entropy(scores, labels.to(scores.device))
+
+
+def _ready(inputs: Inputs, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Inputs:
+    """On the model's device, in float32, images in the layout that suits the model."""
+    there = inputs.map(lambda t: t.to(device, torch.float32) if t.is_floating_point() else t.to(device))
+    return arranged(there, layout)
+
+
+def _rate(epoch: float, config: FinetuneConfig) -> float:
+    """The learning rate at a fractional epoch, falling to zero as a cosine or a line."""
+    done = epoch / config.epochs
+    return config.rate * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
+
+
+def _over(run: Run, config: FinetuneConfig) -> bool:
+    """All epochs are done, the loss is not a number, or there was no gain for too long."""
+    done = len(run.epochs)
+    failed = bool(run.epochs) and not math.isfinite(run.epochs[-1].loss)
+    tired = config.patience is not None and done - run.best_epoch >= config.patience
+    return done >= config.epochs or failed or tired
+
+
+def _costs(dense: nn.Module | None, slim: nn.Module, example: Inputs) -> dict[str, Any]:
+    """What a result must tell of a slim model that did not come out of :func:`ldrf.prune`."""
+    macs, parameters = count_macs(slim, example), count_parameters(slim)
+    before, weights = (count_macs(dense, example), count_parameters(dense)) if dense else (macs, parameters)
+    return {
+        "speedup": before / macs,
+        "macs": {"dense": before, "slim": macs},
+        "parameters": {"dense": weights, "slim": parameters},
+        "inputs": example.described(),
+    }

@@ -1,0 +1,1 @@
+"""Accuracy, latency and memory of dense and slim networks. Imports saving."""

@@ -1,0 +1,123 @@
+"""Time several calls in turns, so that a busy moment of the machine meets them all; and every layer on its own."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.benchmark import Measurement, Timer
+
+from ldrf.inputs import Inputs
+from ldrf.runtime.progress import progress
+
+Networks = dict[str, nn.Module]  # "dense" and "slim"
+ROUNDS = 3
+LAYERS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear)
+
+
+@dataclass(frozen=True)
+class LayerTiming:
+    """One conv or linear layer alone, on its own real input: MACs an example and milliseconds, dense and slim."""
+
+    name: str
+    macs: tuple[int, int]
+    milliseconds: tuple[float, float]
+
+    @property
+    def theory(self) -> float:
+        return self.macs[0] / max(self.macs[1], 1)
+
+    @property
+    def measured(self) -> float:
+        return self.milliseconds[0] / self.milliseconds[1]
+
+    @property
+    def lost(self) -> float:
+        """Milliseconds the slim layer takes beyond what its MACs promise."""
+        return self.milliseconds[1] - self.milliseconds[0] / self.theory
+
+
+def take_turns(calls: dict[str, Callable[[], Any]], threads: int, seconds: float) -> dict[str, Measurement]:
+    """Measure each call for ``seconds`` in all, a share at a time, in turns."""
+    parts: dict[str, list[Measurement]] = {name: [] for name in calls}
+    with torch.inference_mode():
+        for _ in range(ROUNDS):
+            for name, call in calls.items():
+                timer = Timer("call()", globals={"call": call}, num_threads=threads)
+                parts[name].append(timer.blocked_autorange(min_run_time=seconds / ROUNDS))
+    return {name: _merged(found) for name, found in parts.items()}
+
+
+def _merged(parts: list[Measurement]) -> Measurement:
+    """All rounds as one: each block's time per call, whatever the round's block size was."""
+    times = [time / part.number_per_run for part in parts for time in part.raw_times]
+    return Measurement(number_per_run=1, raw_times=times, task_spec=parts[0].task_spec)
+
+
+def time_layers(networks: Networks, inputs: Inputs, threads: int, seconds: float) -> tuple[LayerTiming, ...]:
+    """Every conv and linear layer that both networks have, on the input it gets in its own network."""
+    seen = {name: _layer_calls(network, inputs) for name, network in networks.items()}
+    names = [name for name in seen["dense"] if name in seen["slim"]]
+    found = []
+    for name in progress(names, "layers"):
+        calls = {n: _bound(network.get_submodule(name), seen[n][name].input) for n, network in networks.items()}
+        times = take_turns(calls, threads, seconds)
+        dense, slim = ((seen[n][name], times[n].median * 1000) for n in ("dense", "slim"))
+        macs = dense[0].macs // inputs.rows, slim[0].macs // inputs.rows
+        found.append(LayerTiming(name, macs, (dense[1] * dense[0].calls, slim[1] * slim[0].calls)))
+    return tuple(found)
+
+
+def _bound(layer: nn.Module, given: Tensor) -> Callable[[], Any]:
+    return lambda: layer(given)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """A layer's input at its last call, the MACs of all its calls together, and their number."""
+
+    input: Tensor
+    macs: int
+    calls: int
+
+
+def _layer_calls(network: nn.Module, inputs: Inputs) -> dict[str, _Seen]:
+    """What every layer gets in one call of the network."""
+    found: dict[str, _Seen] = {}
+    with torch.inference_mode(), _watched(network, found):
+        inputs.call(network)
+    return found
+
+
+@contextmanager
+def _watched(network: nn.Module, found: dict[str, _Seen]) -> Iterator[None]:
+    def watch(name: str):
+        def note(layer: Any, given: tuple[Any, ...], output: Tensor) -> None:
+            before = found.get(name, _Seen(given[0], 0, 0))
+            macs = output.numel() * layer.weight[0].numel()  # every output value costs one row of the weight
+            found[name] = _Seen(given[0], before.macs + macs, before.calls + 1)
+
+        return note
+
+    layers = [(name, module) for name, module in network.named_modules() if isinstance(module, LAYERS)]
+    handles = [module.register_forward_hook(watch(name)) for name, module in layers]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def latency_ratio(dense: nn.Module, slim: nn.Module, example: Inputs, seconds: float = 1.0) -> dict[str, float]:
+    """Median milliseconds of one call of each network on the same inputs, measured in turns."""
+    times: dict[str, list[float]] = {"dense": [], "slim": []}
+    with torch.inference_mode():
+        for _ in range(3):
+            for name, model in (("dense", dense), ("slim", slim)):
+                timer = Timer(
+                    "call(model)", globals={"call": example.call, "model": model}, num_threads=torch.get_num_threads()
+                )
+                times[name].append(timer.blocked_autorange(min_run_time=seconds / 3).median * 1000)
+    return {name: sorted(found)[len(found) // 2] for name, found in times.items()}

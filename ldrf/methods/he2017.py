@@ -1,0 +1,44 @@
+"""Y. He, X. Zhang, J. Sun, Channel Pruning for Accelerating Very Deep Neural Networks, ICCV 2017.
+
+The channels of a layer's input are chosen by a LASSO on one coefficient a channel, its penalty raised until no more are
+left than wanted; then the layer's weights are solved by least squares. Inputs come from the slim network, targets from
+the dense one; behind a residual branch the target is the dense sum minus the slim shortcut.
+"""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ldrf.config import PruneConfig
+from ldrf.methods.contributions import contributions, total
+from ldrf.methods.cutting import judged
+from ldrf.methods.lasso import lasso_support
+from ldrf.methods.method import Findings, Method, Step
+from ldrf.reconstruction.lockstep import Lockstep
+from ldrf.reconstruction.problem import Problem, narrowed, open_problem
+from ldrf.reconstruction.unit_solver import Reconstruction, Solution, cut_solution, refitted
+from ldrf.units.unit import Unit
+
+
+def choose(problem: Problem, width: int, seed: int) -> Tensor:
+    """The neurons left in min ||T - sum_i beta_i X_i W_i||^2 + lambda ||beta||_1, over all consumers."""
+    found = total(contributions(problem, seed, centred=True))
+    return torch.from_numpy(lasso_support(found.gram.numpy(), found.cross.numpy(), width))
+
+
+def repair(problem: Problem, config: PruneConfig) -> Solution:
+    """The consumers' weights by least squares; the producer is only cut."""
+    return refitted(problem, replace(cut_solution(problem), partners={}), config)
+
+
+def begin(findings: Findings, config: PruneConfig) -> Step:
+    def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
+        with open_problem(walk, unit, findings.metrics) as problem:
+            slim = narrowed(problem, choose(problem, width, config.seed))
+            return judged(slim, repair(slim, config), "least squares")
+
+    return step
+
+
+HE2017 = Method("he2017", begin)

@@ -1,0 +1,134 @@
+"""How much an error inside one unit changes what the network says: measured, without labels.
+
+Each unit in turn is cut to a trial width in the dense network, its consumers repaired by least squares, and the
+change of the network's outputs is measured. The ratio to the unit's own error weighs its error curve.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ldrf.algebra.moments import Moments, damped_factor
+from ldrf.algebra.neuron_removal import Removal
+from ldrf.calibration.network import Network
+from ldrf.calibration.survey import Survey
+from ldrf.channels.attention_scores import turned_layers, weight_sums
+from ldrf.inputs import Inputs
+from ldrf.runtime.processes import sum_all, sum_over
+from ldrf.tracing.interpreter import Weights
+from ldrf.tracing.lean_run import Values, input_values, run_lean
+from ldrf.tracing.trace import Trace
+from ldrf.units.columns import reader_columns
+from ldrf.units.indices import stays
+from ldrf.units.unit import Consumer, Unit
+
+
+def repaired(
+    consumer: Consumer, moments: Moments, dense: Weights, kept: Tensor, damping: float
+) -> tuple[Tensor, Tensor]:
+    """The consumer's full-size weight with zeros for cut neurons and the rest solved to take over."""
+    weight, bias = dense.layers[consumer.layer.node]
+    matrix = weight.flatten(1).T.double()
+    columns = reader_columns(consumer, kept)
+    d = len(matrix)
+    mean = moments.gram[:d, d] / moments.rows
+    centred = moments.gram[:d, :d] / moments.rows - torch.outer(mean, mean)
+    system = centred[columns][:, columns]
+    solved = torch.cholesky_solve(centred[columns] @ matrix, damped_factor(system, damping))
+    full = torch.zeros_like(matrix)
+    full[columns] = solved
+    shift = mean @ (matrix - full)
+    constant = (bias.double() if bias is not None else 0) + shift
+    return full.T.reshape(weight.shape).float(), constant.float()
+
+
+@torch.no_grad()
+def output_errors(
+    network: Network,
+    surveys: dict[str, Survey],
+    removals: dict[str, Removal],
+    trial: dict[str, int],
+    damping: float,
+    examples: int,
+    progress: Any,
+) -> dict[str, float]:
+    """Relative squared change of the outputs when each unit alone is cut to its trial width."""
+    calibration = network.calibration
+    chunks: list[int] = []
+    for index in sorted(calibration.held_out):
+        chunks.append(index)
+        if sum(calibration.sizes[i] for i in chunks) >= examples:
+            break
+    cut = {unit.name: _cut_alone(network, unit, surveys, removals, trial, damping) for unit in network.units}
+    errors = torch.zeros(len(cut), dtype=torch.float64)
+    for index in progress(chunks, "sensitivity"):
+        own = bool(calibration.own([index]))
+        before = _dense_outputs(network, calibration.chunks[index]) if own else {}
+        spreads = _spreads(before, calibration.sizes[index])
+        changes = dict(_changes(network, cut, calibration.chunks[index], before)) if own else {}
+        for i, name in enumerate(cut):
+            for output, change in changes.get(name, {}).items():
+                errors[i] += change / spreads[output] / len(chunks)
+    return dict(zip(cut, sum_over(errors).tolist(), strict=True))
+
+
+def _cut_alone(
+    network: Network,
+    unit: Unit,
+    surveys: dict[str, Survey],
+    removals: dict[str, Removal],
+    trial: dict[str, int],
+    damping: float,
+) -> Weights:
+    """The dense weights with one unit cut to its trial width and its consumers repaired."""
+    kept = removals[unit.name].kept(trial[unit.name])
+    layers = {
+        c.layer.node: repaired(c, m, network.dense, kept, damping)
+        for c, m in zip(unit.consumers, surveys[unit.name].moments, strict=True)
+        if (c.channels >= 0).any()
+    }
+    if unit.compared:
+        sums = weight_sums(network.dense, unit.compared)
+        layers |= turned_layers(network.dense, unit.compared, sums, kept, shrinks=False)
+    elif unit.scores:
+        weight, bias = network.dense.affine(unit.producer.node)
+        stay = torch.as_tensor(stays(unit.rows, kept))
+        layers[unit.producer.node] = torch.where(stay.view(-1, *[1] * (weight.ndim - 1)), weight, 0), bias * stay
+    return network.dense.with_layers(layers)
+
+
+def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
+    trace = network.trace
+    return _outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), input_values(trace, chunk)))
+
+
+def _changes(
+    network: Network, cut: dict[str, Weights], chunk: Inputs, before: dict[str, Tensor]
+) -> Iterator[tuple[str, dict[str, float]]]:
+    """Squared change of every output for each unit; each trial runs only from its first change on."""
+    trace, end = network.trace, len(network.trace.nodes)
+    values, at = input_values(trace, chunk), 0
+    first = {
+        u.name: u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers) for u in network.units
+    }
+    for name in sorted(first, key=first.__getitem__):
+        run_lean(trace, network.dense, at, first[name], values)
+        at = first[name]
+        now = _outputs(trace, run_lean(trace, cut[name], at, end, dict(values)))
+        yield name, {output: float((now[output] - before[output]).square().sum()) for output in before}
+
+
+def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
+    found = {name: values.get(name) for name in trace.outputs}
+    return {name: v for name, v in found.items() if isinstance(v, Tensor) and v.is_floating_point()}
+
+
+def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:
+    """Squared spread of each output over the images of a chunk, also those of other processes."""
+    means = {
+        name: total / images for name, total in sum_all({n: o.double().sum(0) for n, o in outputs.items()}).items()
+    }
+    own = {name: (o - means[name]).square().sum() for name, o in outputs.items()}
+    return {name: float(spread) + 1e-12 for name, spread in sum_all(own).items()}

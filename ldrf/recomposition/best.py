@@ -1,0 +1,95 @@
+"""The promise: on held-out images the slim network is no further from the dense one than plain cutting would be.
+
+Each unit is judged by what its own readers see; whether all units together serve the network's outputs is another
+question, and it is asked here, once, of the whole network.
+"""
+
+import math
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from ldrf.calibration.network import Network
+from ldrf.errors import LdrfWarning
+from ldrf.reconstruction.lockstep import Lockstep
+from ldrf.runtime.processes import sum_over
+from ldrf.runtime.randomness import same_chance
+from ldrf.tracing.interpreter import Weights
+from ldrf.tracing.lean_run import Values, input_values, run_lean
+from ldrf.units.indices import Kept, cut_weights
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """Squared error of the outputs on held-out images, relative to their power: cut plainly, and reconstructed.
+
+    All of these networks have the same neurons; ``returned`` says which is handed out. ``reconstructed`` is the better
+    of what was found unit by unit and, from there, by all units together.
+    """
+
+    cut: float
+    unit_by_unit: float
+    reconstructed: float
+    returned: Literal["reconstructed", "cut"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The weights to recompose, the layers among them that are not just cut, and how they were judged."""
+
+    weights: Weights
+    changed: set[str]
+    held_out: HeldOut | None
+
+
+def choose(network: Network, walk: Lockstep, kept: Kept, judged: bool, together: Weights | None = None) -> Chosen:
+    """What was solved unit by unit or ``together``, whichever is nearer, or the plainly cut network where that is.
+
+    A rival method is not ``judged``: it keeps what it found.
+    """
+    if not judged or not walk.diverged:
+        return Chosen(walk.slim, walk.changed, None)
+    plain, moved = cut_weights(network.trace, network.units, network.dense, kept), together or walk.slim
+    cut, alone, error = held_out_errors(network, (plain, walk.slim, moved))
+    if not error < alone:
+        moved, error = walk.slim, alone
+    if math.isfinite(error) and not error > cut:
+        return Chosen(moved, walk.changed, HeldOut(cut, alone, error, "reconstructed"))
+    warnings.warn(
+        f"On the held-out images plain cutting does better than reconstruction (error {cut:.3g} against {error:.3g}), "
+        "so the plainly cut network is returned: more calibration images may help.",
+        LdrfWarning,
+        stacklevel=3,
+    )
+    return Chosen(plain, set(), HeldOut(cut, alone, error, "cut"))
+
+
+@torch.no_grad()
+def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[float]:
+    """Squared error of all outputs of each candidate on held-out images, relative to the power of the dense ones."""
+    trace, calibration = network.trace, network.calibration
+    names = [name for name in trace.outputs if name in {node.name for node in trace.nodes}]
+    sums = torch.zeros(len(candidates) + 1, len(names), dtype=torch.float64)  # squared errors, and the power last
+    for index in calibration.own(sorted(calibration.held_out)):
+
+        def outputs(weights: Weights, chunk: int = index) -> Values:
+            with same_chance(chunk):
+                return run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, calibration.chunks[chunk]))
+
+        wanted = outputs(network.dense)
+        for row, weights in enumerate(candidates):
+            found = outputs(weights)
+            sums[row] += torch.stack([_squares(found[name], wanted[name]) for name in names])
+        sums[-1] += torch.stack([_squares(wanted[name], None) for name in names])
+    sums = sum_over(sums)
+    return (sums[:-1] / sums[-1].clamp_min(1e-300)).sum(1).tolist()
+
+
+def _squares(value: object, other: object) -> torch.Tensor:
+    """Sum of squares of a floating-point output, or of its difference from another; 0 of anything else."""
+    if not isinstance(value, torch.Tensor) or not value.is_floating_point():
+        return torch.zeros((), dtype=torch.float64)
+    gap = value.double() - other.double() if isinstance(other, torch.Tensor) else value.double()
+    return gap[torch.isfinite(gap)].square().sum() if other is None else gap.square().sum()

@@ -1,0 +1,264 @@
+"""One unit's reconstruction as a problem: its data, the way from its neurons to its consumers, and its loss."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx
+
+from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
+from ldrf.reconstruction.metric import distance, measured
+from ldrf.runtime.allocator import give_back
+from ldrf.runtime.processes import sum_over
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.lean_run import Values
+from ldrf.tracing.operations import source_of
+from ldrf.tracing.patches import output_rows
+from ldrf.tracing.trace import Layer, Trace, turned
+from ldrf.units.columns import reader_columns
+from ldrf.units.indices import covering, places
+from ldrf.units.unit import Consumer, Unit
+
+BEHIND = 0.7  # share of the loss taken behind the next activation
+Affine = Mapping[str, tuple[Tensor, Tensor]]  # layer node -> weight and bias
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One unit's reconstruction: where its data lies and how its neurons reach its consumers."""
+
+    trace: Trace
+    unit: Unit
+    kept: Tensor
+    walk: Lockstep
+    path: tuple[fx.Node, ...]
+    carriers: Weights  # slim weights with the path's per-channel tensors cut to ``kept``
+    metrics: tuple[Tensor, ...]  # per consumer: in which coordinates its outputs are compared, see ``metric.py``
+
+    @property
+    def rows(self) -> Tensor:
+        """Outputs of the producer that stay."""
+        return places(self.unit.rows, self.kept)
+
+    @property
+    def columns(self) -> list[Tensor]:
+        return [reader_columns(c, self.kept) for c in self.unit.consumers]
+
+    @cached_property
+    def partners(self) -> tuple[Layer, ...]:
+        """Layers whose outputs multiply the producer's, so that their weights are free to move with its own."""
+        read = side_inputs(self.path, self.unit, self.trace)
+        readers = {consumer.layer.node for consumer in self.unit.consumers}
+        free = () if self.unit.coupled else self.unit.partners
+        return tuple(p for p in free if p.groups == 1 and p.result in read and p.node not in readers)
+
+
+def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> Weights:
+    """Weights whose tensors on the unit's path are cut to the kept neurons."""
+    holders = {name: holder for holder, name in trace.names.items()}
+    tensors, layers = {}, {}
+    for piece in unit.slices:
+        index = places(piece.ids, kept)
+        holder = holders[piece.tensor]
+        tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
+        for layer in (la for la in trace.layers if la.weight == piece.tensor):
+            weight, bias = weights.layers[layer.node]
+            rows = piece.dim == layer.row_dim  # else it reads with a table that is cut, as a tied head does
+            bias = bias[index] if bias is not None and rows else bias
+            layers[layer.node] = weight.index_select(1 - rows, index), bias
+    return weights.with_tensors(tensors).with_layers(layers)
+
+
+@contextmanager
+def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
+    """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
+    path, own = path_between(walk.trace, unit), tuple(_left(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
+    problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
+    collect(problem)
+    try:
+        yield problem
+    finally:
+        for key in [k for k in walk.store if k[0] == "unit"]:
+            walk.store.drop(key)
+        for key in [k for k in walk.small if k[0] == "unit"]:
+            del walk.small[key]
+
+
+def narrowed(problem: Problem, kept: Tensor) -> Problem:
+    """The same problem with only the ``kept`` neurons, or as many of which every layer has some."""
+    kept = covering(problem.unit, kept)
+    carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
+    consumers = tuple(_cut_outputs(problem.unit, c, kept) for c in problem.unit.consumers)
+    metrics = tuple(_left(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))
+    unit = replace(problem.unit, consumers=consumers)
+    return replace(problem, unit=unit, kept=kept, carriers=carriers, metrics=metrics)
+
+
+def _cut_outputs(unit: Unit, consumer: Consumer, kept: Tensor) -> Consumer:
+    """The consumer; one that makes neurons of the unit itself, as on a residual stream, with fewer outputs."""
+    layer = consumer.layer
+    rows = next((s.ids for s in unit.slices if (s.tensor, s.dim) == (layer.weight, layer.row_dim)), None)
+    if rows is None or len(kept) == unit.width:
+        return consumer
+    left = places(rows, kept).numpy()
+    return replace(consumer, layer=replace(layer, outputs=len(left)), outputs_now=left)
+
+
+def _left(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
+    """The outputs that are left, of a value in which they stand in ``dim``."""
+    return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs))
+
+
+@torch.no_grad()
+def collect(problem: Problem) -> None:
+    """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
+    walk, unit, trace = problem.walk, problem.unit, problem.trace
+    side = side_inputs(problem.path, unit, trace)
+    end = _slim_end(problem, side)
+    for chunk in walk.calibration.own():
+        give_back(chunk)
+        dense = walk.segment("dense", chunk, unit.end)
+        slim = walk.segment("slim", chunk, end) if walk.diverged else dense
+        walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
+        for layer in problem.partners:
+            walk.store.put(("unit", chunk, "partner", layer.node), slim[source(layer, trace)])
+        for i, consumer in enumerate(unit.consumers):
+            goal = _left(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
+            walk.store.put(("unit", chunk, "goal", i), goal)
+            if consumer.other:
+                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
+        for name in side:
+            if isinstance(slim[name], Tensor):
+                walk.store.put(("unit", chunk, "side", name), slim[name])
+            else:
+                walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
+
+
+def _slim_end(problem: Problem, side: set[str]) -> int:
+    """The last position whose slim value is wanted: in a plain chain the producer's input, before the frontier."""
+    sources = {source(layer, problem.trace) for layer in (problem.unit.producer, *problem.partners)}
+    wanted = side | sources | {c.other for c in problem.unit.consumers if c.other}
+    return max((i for i, node in enumerate(problem.trace.nodes) if node.name in wanted), default=-1)
+
+
+def _stored(problem: Problem, chunk: int, what: str, i: int) -> Tensor:
+    """A consumer's goal, or what its output is added to, for the outputs that are left."""
+    consumer = problem.unit.consumers[i]
+    return _left(problem.walk.store.get(("unit", chunk, what, i)), consumer.layer.channel_dim, consumer.outputs_now)
+
+
+def target(problem: Problem, chunk: int, i: int) -> Tensor:
+    """What the consumer should give: its dense output, or what the dense sum lacks in the slim shortcut."""
+    goal = _stored(problem, chunk, "goal", i)
+    return goal if problem.unit.consumers[i].other is None else goal - _stored(problem, chunk, "other", i)
+
+
+def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
+    """Squared distance of the consumers' outputs to their goals in the unit's metric, summed over a chunk.
+
+    Where outputs are compared one by one, a share of it is taken behind the activation that follows: what a ReLU
+    hides no longer counts there.
+    """
+    total = torch.zeros(())
+    for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
+        goal = _stored(problem, chunk, "goal", i)
+        value = y if consumer.other is None else y + _stored(problem, chunk, "other", i)
+        metric, dim = problem.metrics[i], consumer.layer.channel_dim
+        hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
+        total = total + (1 - hidden) * distance(value, goal, metric, dim)
+        if hidden:
+            seen, wanted = (activated(problem.trace, consumer.activation or "", v) for v in (value, goal))
+            total = total + hidden * distance(seen, wanted, metric, dim)
+    return total
+
+
+def activated(trace: Trace, activation: str, value: Tensor) -> Tensor:
+    """What the named activation makes of a value."""
+    node = trace.node(activation)
+    return run(trace, Weights({}, {}), (node,), {node.all_input_nodes[0].name: value})[activation]
+
+
+def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners: Affine | None = None) -> Values:
+    """Values on the path for one chunk, from the producer's input to the consumers' inputs.
+
+    ``partners`` are slim weights of layers that meet the producer; what the others give is cut, not computed again.
+    """
+    x = problem.walk.store.get(("unit", chunk, "input"))
+    made = {problem.unit.producer.node: apply_affine(problem.unit.producer, x, weight, bias)}
+    for layer in problem.partners if partners else ():
+        x = problem.walk.store.get(("unit", chunk, "partner", layer.node))
+        made[layer.node] = apply_affine(layer, x, *partners[layer.node])  # pyright: ignore[reportOptionalSubscript]
+    return carry(problem, chunk, made)
+
+
+def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
+    """Values on the path from what its first layers give, by node."""
+    walk, unit = problem.walk, problem.unit
+    values: Values = dict(walk.small.get(("unit", chunk), {}))
+    for key in walk.store:
+        if key[0] == "unit" and key[1] == chunk and key[2] == "side":
+            values[key[3]] = walk.store.get(key)
+    for partner in unit.partners:
+        if partner.result in values and partner.node not in made:
+            left = partner_rows(problem, partner)
+            values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
+    for layer in (unit.producer, *unit.partners):
+        if layer.node in made:
+            values[layer.node] = values[layer.result] = made[layer.node]
+    return run(problem.trace, problem.carriers, problem.path, values)
+
+
+def made_rows(problem: Problem) -> dict[str, Tensor]:
+    """Outputs that stay, of the producer and of the partners whose weights are free, by node."""
+    partners = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
+    return {problem.unit.producer.node: problem.rows, **partners}
+
+
+def partner_rows(problem: Problem, partner: Layer) -> Tensor:
+    """Outputs of a partner that stay."""
+    key = partner.weight, partner.row_dim
+    return places(next(s.ids for s in problem.unit.slices if (s.tensor, s.dim) == key), problem.kept)
+
+
+def source(layer: Layer, trace: Trace) -> str:
+    """The name of the value a layer reads."""
+    return source_of(trace.node(layer.node))
+
+
+def goal_power(problem: Problem, chunk: int) -> float:
+    """Spread of the goals of one chunk about their mean over all processes, in the unit's metric."""
+    total, own = 0.0, problem.walk.calibration.own([chunk])
+    for i, metric in enumerate(problem.metrics):
+        # Rows, the sum of their squares by way of the spread about this process's own mean, and their sum.
+        sums = torch.zeros(2 + len(metric), dtype=torch.float64)
+        if own:
+            rows = output_rows(problem.unit.consumers[i].layer, target(problem, chunk, i), None)
+            mean = rows.mean(0)
+            middle = measured(mean, metric, -1).double()
+            spread = float(measured(rows - mean, metric, -1).square().sum())
+            sums[0], sums[1] = len(rows), spread + len(rows) * float(middle.square().sum())
+            sums[2:] = len(rows) * middle
+        sums = sum_over(sums)
+        total += float(sums[1] - sums[2:].square().sum() / sums[0])
+    return max(total, 0.0)
+
+
+def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+    """A consumer's output from its inputs and its matrix [d', o]."""
+    layer = consumer.layer
+    return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
+
+
+def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """What a layer of this geometry computes with other weights."""
+    if layer.is_linear:
+        return F.linear(x, weight, bias)
+    if layer.is_transposed:
+        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[len(layer.kernel)]
+        return back(x, turned(weight), bias, layer.stride, layer.padding, layer.output_padding, 1, layer.dilation)
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(layer.kernel)]
+    return convolve(x, weight, bias, layer.stride, layer.padding, layer.dilation)  # pyright: ignore

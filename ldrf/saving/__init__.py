@@ -1,0 +1,1 @@
+"""Results, journals and exported files. Imports all stages."""

@@ -1,0 +1,152 @@
+"""A result on disk without pickle, written all or nothing: ``model.safetensors``, ``ldrf.json`` and ``report.json``.
+
+The last holds what only a report shows, so that ``ldrf.json`` stays short; a folder is complete without it.
+"""
+
+import copy
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save as serialised
+from torch import Tensor, nn
+
+from ldrf.errors import LdrfError
+from ldrf.files.record import read_record, sealed
+from ldrf.files.result_folders import DETAILS, RECORD, WEIGHTS, check_place, new_folder, swap
+from ldrf.files.strict_json import plain
+from ldrf.files.tensor_files import HEADER, digest, file_size, first_odd, read_safetensors
+from ldrf.files.writing import told, write_through
+from ldrf.result import FinetuneResult, PruneResult
+from ldrf.runtime.processes import is_first
+from ldrf.saving.fitting import check_fits, check_runs
+from ldrf.saving.journal import check_belongs
+from ldrf.units.module_surgery import write_sizes, write_tensors
+
+
+def save(
+    result: PruneResult | FinetuneResult,
+    folder: str | Path,
+    *,
+    metrics: dict[str, Any] | None = None,
+    source: dict[str, Any] | None = None,
+    details: dict[str, Any] | None = None,
+    run: dict[str, Any] | None = None,
+) -> Path:
+    """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
+
+    ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
+    ``details`` adds to what the report shows beside spectra and error curves (feature maps); ``run`` says how to make
+    it again, as ``ldrf prune`` does for ``ldrf repeat``.
+    An earlier result in the same place is replaced, and so is the unfinished run that led to this one; a folder with
+    anything else in it is refused. Of several processes only the first writes.
+    """
+    folder = Path(folder).expanduser()
+    if not is_first():
+        return folder
+    own = result.details() if isinstance(result, PruneResult) else {}
+    tensors = storable_tensors(result.model)
+    weights = serialised(tensors)
+    record = _record(result, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
+    check_place(folder)
+    check_belongs(folder, record)
+    with told(f"save to '{folder}'"):
+        beside = new_folder(folder)
+        try:
+            write_through(beside / WEIGHTS, weights)
+            write_through(beside / RECORD, (json.dumps(sealed(record), indent=2) + "\n").encode())
+            write_through(beside / DETAILS, (json.dumps(plain({**own, **(details or {})})) + "\n").encode())
+            beside.chmod(0o755)
+            swap(beside, folder)
+        except BaseException:
+            shutil.rmtree(beside, ignore_errors=True)
+            raise
+    return folder
+
+
+def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
+    seen: set[int] = set()
+    found = {}
+    for name, tensor in model.state_dict().items():
+        if tensor.data_ptr() in seen and tensor.numel():
+            continue
+        seen.add(tensor.data_ptr())
+        found[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return found
+
+
+def _record(
+    result: PruneResult | FinetuneResult,
+    tensors: dict[str, Tensor],
+    metrics: dict[str, Any],
+    source: dict[str, Any],
+    weights: bytes,
+) -> dict[str, Any]:
+    told = dict(result.as_dict())
+    costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
+    return {
+        **told,
+        "class": type(result.model).__name__,
+        "metrics": {**costs, **metrics},
+        "source": source,
+        "shapes": {name: list(t.shape) for name, t in tensors.items()},
+        "sha256": hashlib.sha256(weights).hexdigest(),
+    }
+
+
+def load(folder: str | Path, model: nn.Module) -> nn.Module:
+    """A copy of ``model``, a fresh dense one of the same class, cut to the saved widths and given the saved weights."""
+    folder = Path(folder).expanduser()
+    record = read_record(folder)
+    if type(model).__name__ != record.get("class"):
+        raise LdrfError(
+            f"'{folder}' holds a slim {record.get('class')}. Got a {type(model).__name__} to load it into instead."
+        )
+    tensors = _read_weights(folder / WEIGHTS, record, model)
+    copied = copy.deepcopy(model)
+    state = copied.state_dict()
+    check_fits(folder, tensors, state)
+    write_tensors(copied, {n: t for n, t in tensors.items() if t.shape != state[n].shape})
+    copied.load_state_dict({n: tensors[n] for n in tensors}, strict=False)
+    write_sizes(copied, _sizes(folder, record, copied))
+    check_runs(folder, record.get("inputs"), model, copied)
+    return copied
+
+
+def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, int]:
+    """The recorded numbers of modules, such as counts of heads: each must be one that the model has, and no larger."""
+    found = record.get("attributes") or {}
+    for name, size in found.items():
+        path, _, leaf = str(name).rpartition(".")
+        owner = dict(model.named_modules()).get(path)
+        own = vars(owner).get(leaf) if owner is not None else None
+        if type(own) is not int or not 0 < size <= own:
+            raise LdrfError(f"'{folder}' does not fit this model: it has no number '{name}' of {size!r} or more.")
+    return found
+
+
+def _read_weights(path: Path, record: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:
+    """The tensors of a result folder, read only if they are no more than ``model`` has room for and as recorded."""
+    room = 8 * sum(t.numel() for t in model.state_dict().values()) + HEADER
+    try:
+        if file_size(path) > room:
+            raise LdrfError(f"'{path}' is larger than the dense {type(model).__name__}: it does not belong to it.")
+        if digest(path) != record.get("sha256"):
+            raise LdrfError(
+                f"'{path}' is damaged: its contents do not match the checksum in {RECORD}; save the result again."
+            )
+        tensors = read_safetensors(path)
+    except OSError:
+        raise LdrfError(f"'{path.parent}' is incomplete: it has no readable {WEIGHTS}.") from None
+    except ValueError as problem:
+        raise LdrfError(f"'{path}' is damaged: {problem}.") from problem
+    if {n: list(t.shape) for n, t in tensors.items()} != record["shapes"]:
+        raise LdrfError(f"'{path}' does not hold the tensors that {RECORD} lists.")
+    odd = first_odd(tensors, {name for name, _ in model.named_parameters()})
+    if odd is not None:
+        raise LdrfError(f"'{path}' is damaged: the numbers of tensor '{odd}' must be finite.")
+    return tensors

@@ -1,0 +1,207 @@
+"""A slim model as one file for deployment: ONNX, PyTorch's own .pt2, or its plain state dict; batch size left free."""
+
+import copy
+import os
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs, read_inputs, repeated
+from ldrf.result import FinetuneResult, PruneResult
+from ldrf.saving.checkpoint import storable_tensors
+from ldrf.tracing.export import export_program, free_batch
+
+Format = Literal["onnx", "pt2", "state-dict"]
+SUFFIXES: dict[str, Format] = {
+    ".onnx": "onnx",
+    ".pt2": "pt2",
+    ".pt": "state-dict",
+    ".pth": "state-dict",
+    ".safetensors": "state-dict",
+}
+ROWS = (1, 3)  # the batch sizes at which the file is compared with the model
+TOLERANCE = 1e-3  # relative to the largest output
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A written file, and how far its outputs are from the model's: ``error`` is the largest absolute difference."""
+
+    path: Path
+    format: Format
+    error: float
+    bytes: int
+
+
+def export(
+    model: nn.Module | PruneResult | FinetuneResult,
+    path: str | Path,
+    *,
+    example: Any = None,
+    format: Format | None = None,
+) -> Exported:
+    """Write ``model`` to one file, in the format that the file's suffix names unless ``format`` does.
+
+    ``example`` is a batch as the model takes it, needed for a plain module only. The file is read again and compared
+    with the model at two batch sizes before it takes its place, so a file that is there is a file that works.
+    """
+    path = Path(path).expanduser()
+    format = format or format_of(path)
+    if format not in get_args(Format):
+        raise LdrfError(f"The 'format' must be one of {', '.join(get_args(Format))}. Got {format!r} instead.")
+    if path.is_dir():
+        raise LdrfError(f"'{path}' is a folder: name the file to write.")
+    module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().cpu()
+    inputs = _as_floats_of(module, _example(model, module, example))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
+    os.close(handle)
+    try:
+        error = WRITERS[format](module, inputs, Path(name))
+        os.chmod(name, 0o644)
+        size = os.path.getsize(name)
+        os.replace(name, path)
+    finally:
+        Path(name).unlink(missing_ok=True)
+    return Exported(path, format, error, size)
+
+
+def format_of(path: Path) -> Format:
+    """The format that a file's suffix names."""
+    if path.suffix not in SUFFIXES:
+        raise LdrfError(f"'{path}' must end in one of {', '.join(SUFFIXES)}, or the format be given.")
+    return SUFFIXES[path.suffix]
+
+
+def _example(given: nn.Module | PruneResult | FinetuneResult, module: nn.Module, batch: Any) -> Inputs:
+    if batch is not None:
+        return batch if isinstance(batch, Inputs) else read_inputs(module, batch)
+    if isinstance(given, nn.Module):
+        raise LdrfError("Exporting a plain module needs an 'example': a batch as the model takes it.")
+    return given.example
+
+
+def _as_floats_of(module: nn.Module, inputs: Inputs) -> Inputs:
+    """The inputs on the CPU, floating point in the precision of the model's own parameters."""
+    kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
+    return inputs.map(lambda t: t.detach().cpu().to(kind) if t.is_floating_point() else t.detach().cpu())
+
+
+def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
+    """Write ONNX and return the largest difference between onnxruntime's outputs and the model's."""
+    _need_onnx()
+    program = export_program(module, inputs)
+    shapes = free_batch(module, inputs, "batch")
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")
+        try:
+            names = _output_names(inputs.call(module))
+            torch.onnx.export(
+                program,
+                (),
+                path,
+                dynamo=True,
+                external_data=False,
+                verbose=False,
+                dynamic_shapes=shapes,
+                output_names=names,
+            )
+        except Exception as problem:
+            raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {_first_line(problem)}") from problem
+    return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
+
+
+def _need_onnx() -> None:
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        try:
+            __import__(name)
+        except ImportError as problem:
+            raise LdrfError(f"ONNX needs {name}: pip install 'ldrf[onnx]'.") from problem
+
+
+def _output_names(outputs: Any) -> list[str] | None:
+    """What to call the outputs in the file: the keys of a dict, or 'output'."""
+    if isinstance(outputs, Mapping) and all(isinstance(t, Tensor) for t in outputs.values()):
+        return [str(key) for key in outputs]
+    return ["output"] if isinstance(outputs, Tensor) else None
+
+
+def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
+    """A function that runs the ONNX file in onnxruntime on the CPU with this many threads."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    names = [entry.name for entry in session.get_inputs()]
+
+    def call(inputs: Inputs) -> list[Tensor]:
+        fed = {n: t.numpy() for n, t in zip(names, inputs.tensors(), strict=True)}
+        return [torch.from_numpy(found) for found in session.run(None, fed)]
+
+    return call
+
+
+def _write_pt2(module: nn.Module, inputs: Inputs, path: Path) -> float:
+    """Write what ``torch.export.load`` reads, without ldrf and without the model's own code."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.export.save(export_program(module, inputs), path)
+        loaded = torch.export.load(path).module()
+    return _difference(module, inputs, lambda part: pytree.tree_leaves(part.call(loaded)))
+
+
+def _write_state(module: nn.Module, inputs: Inputs, path: Path) -> float:
+    """Write the tensors by name: safetensors if the file is called so, else what ``torch.load`` reads."""
+    del inputs
+    if path.suffix == ".safetensors":
+        save_file(storable_tensors(module), path)
+        state = load_file(path)
+    else:
+        torch.save(module.state_dict(), path)
+        state = torch.load(path, weights_only=True)
+    own = module.state_dict()
+    return max((float((own[n].double() - t.double()).abs().max()) for n, t in state.items() if t.numel()), default=0.0)
+
+
+WRITERS: dict[Format, Callable[[nn.Module, Inputs, Path], float]] = {
+    "onnx": write_onnx,
+    "pt2": _write_pt2,
+    "state-dict": _write_state,
+}
+
+
+@torch.no_grad()
+def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[Any]]) -> float:
+    """The largest absolute difference of any output at any of the batch sizes; more than rounding is refused."""
+    name, largest = type(module).__name__, 0.0
+    precision = max((torch.finfo(p.dtype).eps for p in module.parameters() if p.is_floating_point()), default=0.0)
+    for rows in ROWS:
+        part = repeated(inputs, rows)
+        try:
+            wanted = [t for t in pytree.tree_leaves(part.call(module)) if isinstance(t, Tensor)]
+            found = [t for t in run(part) if isinstance(t, Tensor)]
+        except Exception as problem:
+            raise LdrfError(
+                f"The exported {name} does not run with {rows} rows, so it is not written: {_first_line(problem)}"
+            ) from problem
+        for mine, other in zip(wanted, found, strict=True):
+            gap = float((mine.double() - other.double()).abs().max()) if mine.numel() else 0.0
+            if not gap <= max(TOLERANCE, 8 * precision) * max(float(mine.double().abs().max()), 1.0):
+                raise LdrfError(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")
+            largest = max(largest, gap)
+    return largest
+
+
+def _first_line(problem: Exception) -> str:
+    return str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__

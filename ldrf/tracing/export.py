@@ -1,0 +1,134 @@
+"""A model as torch.export sees it: one program for any batch size, or one sentence on why there is none."""
+
+import copy
+import inspect
+import traceback
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import Dim
+from torch.utils import _pytree as pytree
+
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.runtime.layout import lay_out
+
+
+def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
+    """``model`` as torch.export sees it, with a free batch size; ``decomposed`` into the calls we have names for."""
+    args = tuple(_two_rows(a) for a in example.args)
+    kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            program = _exported(model, args, kwargs)
+            return program.run_decompositions({}) if decomposed else program
+    except Exception as problem:
+        frames = traceback.extract_tb(problem.__traceback__)
+        files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+        own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
+        where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
+        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
+
+
+def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+    """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
+    shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
+    with _keywords_by_name(model, kwargs):
+        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        if _has_free_batch(program):
+            return program
+        try:
+            other = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
+        except Exception:
+            return program
+    return other if _has_free_batch(other) else program
+
+
+@contextmanager
+def _keywords_by_name(model: nn.Module, kwargs: dict[str, Any]) -> Iterator[None]:
+    """Within, ``forward`` names the keywords it is called with: torch.export cannot follow a bare ``**kwargs``."""
+    forward = model.forward
+    own = list(inspect.signature(forward).parameters.values())
+    stated = [p for p in own if p.kind is not p.VAR_KEYWORD]
+    unstated = [name for name in kwargs if name not in {p.name for p in stated}]
+    if len(stated) == len(own) or not unstated:
+        yield
+        return
+
+    def named(*args: Any, **given: Any) -> Any:
+        return forward(*args, **given)
+
+    more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in unstated]
+    vars(named)["__signature__"] = inspect.Signature([*stated, *more])
+    before = vars(model).get("forward")
+    vars(model)["forward"] = named
+    try:
+        yield
+    finally:
+        if before is None:
+            del vars(model)["forward"]
+        else:
+            vars(model)["forward"] = before
+
+
+def _has_free_batch(program: torch.export.ExportedProgram) -> bool:
+    """Whether the number of examples is a symbol, not a number that the model's code made of it, as ``len(x)`` does."""
+    given = set(program.graph_signature.user_inputs)
+    values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
+    return any(isinstance(v, Tensor) and v.ndim and known_size(v.shape[0]) is None for v in values)
+
+
+def known_size(size: Any) -> int | None:
+    """A size as a number, or None where it is a symbol that stands for many.
+
+    A symbol is read, not turned into an int: that would fix it from here on.
+    """
+    if isinstance(size, int):
+        return size
+    return None if size.node.expr.free_symbols else int(size.node.expr)
+
+
+def _is_users(path: Path) -> bool:
+    """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
+    return path.is_file() and not {Path(__file__).parent, Path(torch.__file__).parent} & set(path.parents)
+
+
+def _installed(filename: str) -> bool:
+    return "site-packages" in filename or Path(inspect.__file__).parent in Path(filename).parents
+
+
+def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
+    """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
+    own = inspect.signature(model.forward)
+    given = dict(own.bind(*example.args, **example.kwargs).arguments)
+    for parameter in own.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            given |= given.pop(parameter.name, {})
+    return pytree.tree_map(lambda v: {0: batch} if isinstance(v, Tensor) and v.ndim else None, given)
+
+
+def _two_rows(value: Any) -> Any:
+    """Two examples are enough to trace; one would let the exporter specialise the batch size."""
+    if not isinstance(value, Tensor) or not value.ndim:
+        return value
+    return value[:2] if len(value) > 1 else torch.cat([value, value])
+
+
+def working_copy(model: nn.Module) -> nn.Module:
+    """A float32 deep copy in eval mode and the usual layout: the one that is traced, never the user's own."""
+    try:
+        copied = copy.deepcopy(model)
+    except Exception as problem:
+        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        raise LdrfError(
+            f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {told} Where weights are computed "
+            "from others, as by torch.nn.utils.weight_norm, take that off first (remove_weight_norm)."
+        ) from problem
+    return lay_out(copied.eval().float().cpu(), torch.contiguous_format)

@@ -1,0 +1,109 @@
+"""Run any stretch of a traced network with weights of one's own; BatchNorms behind layers are folded into them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from ldrf.tracing.narrowing import RESHAPES, narrowed_args
+from ldrf.tracing.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
+from ldrf.tracing.trace import Norm, Trace, turned
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What a run needs beside its inputs: folded (weight, bias) by layer node, other tensors by placeholder."""
+
+    layers: dict[str, tuple[Tensor, Tensor | None]]
+    tensors: dict[str, Tensor]
+
+    def affine(self, node: str) -> tuple[Tensor, Tensor]:
+        """A layer's weight [n, ...] and constant [n], zeros where it has no bias."""
+        weight, bias = self.layers[node]
+        return weight, weight.new_zeros(len(weight)) if bias is None else bias
+
+    def with_layers(self, changed: Mapping[str, tuple[Tensor, Tensor | None]]) -> "Weights":
+        return replace(self, layers={**self.layers, **changed})
+
+    def with_tensors(self, changed: Mapping[str, Tensor]) -> "Weights":
+        return replace(self, tensors={**self.tensors, **changed})
+
+
+def folded(trace: Trace, model: nn.Module) -> Weights:
+    """The network's tensors in float32 with every following BatchNorm folded into its layer."""
+    state = dict(model.state_dict(keep_vars=False)) | dict(model.named_parameters()) | dict(model.named_buffers())
+    own = {name: tensor.detach().float() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
+    layers: dict[str, tuple[Tensor, Tensor | None]] = {}
+    for layer in trace.layers:
+        weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
+        weight = (turned(weight) if layer.is_transposed else weight).contiguous()  # see layout.py: not all is safe
+        layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
+    tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
+    return Weights(layers, tensors)
+
+
+def fold(norm: Norm, weight: Tensor, bias: Tensor | None, own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The affine map of a layer followed by its BatchNorm: W g/s and (b - mean) g/s + beta."""
+    scale = (own[norm.var].double() + norm.eps).rsqrt()
+    if norm.weight:
+        scale = scale * own[norm.weight]
+    shift = (bias.double() if bias is not None else 0) - own[norm.mean].double()
+    offset = shift * scale + (own[norm.bias].double() if norm.bias else 0)
+    shape = (-1,) + (1,) * (weight.ndim - 1)
+    return (weight.double() * scale.view(shape)).to(weight.dtype), offset.to(weight.dtype)
+
+
+def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[str, Any]) -> dict[str, Any]:
+    """Execute ``nodes`` in order, reading and writing ``values`` by node name; returns ``values``."""
+    fused = trace.fused
+    for node in nodes:
+        if node.name in values:
+            continue
+        if node.name in weights.layers:
+            values[node.name] = _apply_layer(node, weights.layers[node.name], values)
+        elif node.name in fused:  # the getitem behind a folded norm: the layer's own output
+            values[node.name] = values[node.args[0].args[0].name]  # pyright: ignore
+        elif any(user.name in fused for user in node.users):
+            continue
+        else:
+            values[node.name] = _apply(node, weights, values)
+    return values
+
+
+def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values: dict[str, Any]) -> Tensor:
+    weight, bias = parameters
+    x = values[source_of(node)]
+    if operation(node) in LINEARS:
+        return F.linear(x, weight, bias)
+    args = bound_args(node)
+    groups = int(args.get("groups", 1))
+    if groups > 1:  # they go whole, so a cut weight has as many fewer of them as it has fewer outputs
+        groups = groups * weight.shape[0] // int(node.meta["val"].shape[1])
+    options = [args.get("stride", 1), args.get("padding", 0)]
+    if operation(node) in TRANSPOSED:
+        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[weight.ndim - 2]
+        options += [args.get("output_padding", 0), 1, args.get("dilation", 1)]
+        return back(x, turned(weight), bias, *options)
+    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
+    return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
+
+
+def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
+    def look_up(n: fx.Node) -> Any:
+        return values[n.name] if n.name in values else weights.tensors[n.name]
+
+    args: Any = fx.map_arg(node.args, look_up)
+    kwargs: Any = fx.map_arg(node.kwargs, look_up)
+    args = narrowed_args(operation(node), node, args)
+    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
+        return torch.reshape(args[0], args[1])
+    return node.target(*args, **kwargs)  # pyright: ignore
+
+
+def read_tensor(model: nn.Module, name: str) -> Tensor:
+    """A parameter or buffer by its qualified name."""
+    path, _, leaf = name.rpartition(".")
+    return getattr(model.get_submodule(path), leaf)

@@ -1,0 +1,72 @@
+"""The traced network run over calibration images, and one sentence where that goes wrong."""
+
+import math
+from collections.abc import Collection
+from typing import Any
+
+from torch import fx
+
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.trace import Trace
+
+Values = dict[str, Any]
+LARGEST = 1e15  # of an activation: a hundred million squares of it still have a sum in float32
+
+
+def input_values(trace: Trace, chunk: Inputs) -> Values:
+    """The graph's input placeholders bound to one chunk."""
+    given = [*chunk.args, *chunk.kwargs.values()]
+    return dict(zip(trace.inputs, given, strict=False))
+
+
+def check_finite(trace: Trace, node: fx.Node, values: Values) -> None:
+    """Stop with the layer's name when an activation is not a number, or too large for sums of squares in float32."""
+    layer = next((la for la in trace.layers if la.node == node.name), None)
+    if layer is None:
+        return
+    largest = float(values[node.name].abs().max()) if values[node.name].numel() else 0.0
+    if not math.isfinite(largest):
+        raise LdrfError(
+            f"The activations of layer '{layer.name}' must be finite, but NaN or infinite values came out of it: "
+            "look at its weights and at the calibration images."
+        )
+    if largest > LARGEST:
+        raise LdrfError(
+            f"The activations of layer '{layer.name}' must stay below {LARGEST:g}, as their squares are summed. "
+            f"Got {largest:.2g} instead: look at its weights and at the calibration images."
+        )
+
+
+def run_lean(
+    trace: Trace, weights: Weights, start: int, stop: int, values: Values, wanted: Collection[str] = ()
+) -> Values:
+    """Run a stretch of the graph, letting go of every value that nobody needs afterwards and that is not ``wanted``."""
+    last = last_uses(trace)
+    for position in range(start, stop):
+        run(trace, weights, (trace.nodes[position],), values)
+        for name in last.get(position, ()):
+            if name not in wanted:
+                values.pop(name, None)
+    return values
+
+
+def last_uses(trace: Trace) -> dict[int, list[str]]:
+    """Graph position -> names whose value nobody needs after it."""
+    last: dict[str, int] = {}
+    for position, node in enumerate(trace.nodes):
+        for used in read_by(node):
+            last[used] = position
+    gone: dict[int, list[str]] = {}
+    for name, position in last.items():
+        if name not in trace.outputs:
+            gone.setdefault(position, []).append(name)
+    return gone
+
+
+def read_by(node: fx.Node) -> list[str]:
+    """Names a node reads; the getitem behind a folded norm reads the layer itself."""
+    names = [n.name for n in node.all_input_nodes]
+    deeper = [n.name for user in node.all_input_nodes for n in user.all_input_nodes if len(user.users) == 1]
+    return names + (deeper if str(node.target).startswith("<built-in function getitem") else [])

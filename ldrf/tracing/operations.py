@@ -1,0 +1,48 @@
+"""Calls of a traced graph by the name of their ATen operation, and what they are called with."""
+
+import operator
+from typing import Any
+
+from torch import fx
+
+from ldrf.tracing.narrowing import RESHAPES
+
+CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
+TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
+LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
+LAYER_CALLS = CONVOLUTIONS | TRANSPOSED | LINEARS
+NORM = "aten._native_batch_norm_legit_no_training"
+# Calls that a tensor of the model goes through before it meets channels, as in scale.view(-1, 1, 1).
+SAME = {f"aten.{name}" for name in ("clone", "alias", "detach", "_to_copy", "contiguous")}
+MOVED = {f"aten.{name}" for name in ("unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "slice", "select")}
+TENSOR_VIEWS = RESHAPES | SAME | MOVED
+
+
+def operation(node: fx.Node) -> str:
+    """The name of the ATen operation without its overload, e.g. ``aten.relu``."""
+    if node.target is operator.getitem:
+        return "getitem"
+    return str(node.target).rpartition(".")[0] if "." in str(node.target) else str(node.target)
+
+
+def bound_args(node: fx.Node) -> dict[str, Any]:
+    schema = node.target._schema.arguments  # pyright: ignore
+    found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+    if operation(node) == "aten.addmm":
+        return {"input": found["mat1"], "weight": found["mat2"], "bias": found["self"]}
+    return found
+
+
+def source_of(node: fx.Node) -> str:
+    """The name of the value that a layer's call reads."""
+    return bound_args(node)["input"].name
+
+
+def spread(value: Any, dims: int) -> tuple[int, ...]:
+    values = tuple(value) if isinstance(value, list | tuple) else (value,)
+    return values * dims if len(values) == 1 else values
+
+
+def same_padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> list[int]:
+    """Zeros on both sides together that keep a map's size."""
+    return [d * (k - 1) for d, k in zip(spread(args.get("dilation", 1), dims), kernel, strict=True)]

@@ -1,0 +1,1 @@
+"""What is cut together, checked on the model itself, and how its tensors are cut. Imports channels and algebra."""

@@ -1,0 +1,149 @@
+"""What the user asks for - a ratio, explicit widths, layers to leave alone - checked and made exact."""
+
+import difflib
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from numbers import Integral, Real
+from typing import Any
+
+from torch import nn
+
+from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.units.indices import least_width
+from ldrf.units.unit import Skipped, Unit
+from ldrf.units.width_choices import nearest_choice, odd_widths, width_choices
+
+Ignore = str | Iterable[str] | Callable[[str, nn.Module], bool]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Exactly one of: a ratio of dense to slim MACs or parameters, or a width for each named unit."""
+
+    speedup: float | None = None
+    params: float | None = None
+    widths: Mapping[str, int] | None = None
+    keep: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        given = [n for n in ("speedup", "params", "widths", "keep") if getattr(self, n) is not None]
+        if len(given) != 1:
+            raise LdrfError(
+                "Exactly one of speedup=, params=, widths= and keep= must be given. "
+                f"Got {' and '.join(given) if given else 'none of them'} instead."
+            )
+        for name in ("speedup", "params"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 1):
+                raise LdrfError(f"The '{name}' must be a number above 1 (dense / slim). Got {value!r} instead.")
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is asked for, ready for JSON."""
+        if self.widths is not None:
+            return {"widths": {name: int(width) for name, width in self.widths.items()}}
+        if self.keep is not None:
+            return {"keep": {name: float(share) for name, share in self.keep.items()}}
+        return {"params": float(self.params)} if self.params is not None else {"speedup": float(self.speedup or 1)}
+
+
+def exact_widths(
+    target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...], multiple: int = 1
+) -> dict[str, int]:
+    """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole.
+
+    Widths are taken as they are given, shares go to the nearest of the unit's multiples.
+    """
+    known = {u.name: u for u in units}
+    asked: Mapping[str, Any] = target.widths if target.widths is not None else target.keep or {}
+    what = "widths" if target.widths is not None else "keep"
+    widths = {u.name: u.width for u in units}
+    for name, value in asked.items():
+        if name not in known:
+            raise LdrfError(_unknown(what, name, units, skipped))
+        unit = known[name]
+        widths[name] = _width(unit, value) if what == "widths" else _share(unit, value, multiple)
+    return widths
+
+
+def warn_of_odd_widths(target: Target, units: tuple[Unit, ...], multiple: int) -> None:
+    """Say once where widths given by hand fill no whole blocks of channels."""
+    odd = odd_widths(units, target.widths or {}, multiple)
+    if odd:
+        name, better = next(iter(odd.items()))
+        others = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
+        warnings.warn(
+            f"The width {(target.widths or {})[name]} of '{name}'{others} is no multiple that runtimes have whole "
+            f"kernels for, and may be slower than a larger one: {better} is near.",
+            LdrfWarning,
+            stacklevel=3,
+        )
+
+
+def _width(unit: Unit, value: Any) -> int:
+    least, full = least_width(unit), unit.width
+    if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= full:
+        raise LdrfError(
+            f"The width of '{unit.name}' must be a whole number from {least} to {full}. Got {value!r} instead."
+        )
+    return int(value)
+
+
+def _share(unit: Unit, value: Any, multiple: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) <= 1:
+        raise LdrfError(f"The share to keep of '{unit.name}' must be above 0 and at most 1. Got {value!r} instead.")
+    return nearest_choice(width_choices(unit, least_width(unit), multiple), round(float(value) * unit.width))
+
+
+def _unknown(what: str, name: str, units: tuple[Unit, ...], skipped: tuple[Skipped, ...]) -> str:
+    for layer in skipped:
+        if layer.name == name:
+            return f"Layer '{name}' in {what}= cannot be cut: {layer.reason}."
+    for unit in units:
+        if name in unit.makers:
+            return f"Layer '{name}' in {what}= is cut with '{unit.name}', which stands for both: name that one."
+    names = [u.name for u in units]
+    close = difflib.get_close_matches(str(name), names, 3) or names[:3]
+    return f"Unknown layer '{name}' in {what}=: expected the name of a prunable layer, such as {', '.join(close)}."
+
+
+def apply_ignore(protected: frozenset[str], units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
+    """Leave out every unit that would change the shape of an ignored layer, be it its outputs or its inputs."""
+    left, skipped = [], []
+    for unit in units:
+        hit = next((name for name in _touched(unit) if name in protected), None)
+        if hit is None:
+            left.append(unit)
+        else:
+            for name in unit.makers:
+                why = "it is ignored" if name in protected else f"'{hit}', which it would change, is ignored"
+                skipped.append(Skipped(name, why))
+    return tuple(left), tuple(skipped)
+
+
+def _touched(unit: Unit) -> list[str]:
+    layers = [unit.producer, *unit.partners, *(c.layer for c in unit.consumers)]
+    norms = [layer.norm.module for layer in layers if layer.norm]
+    return [*unit.layers, *norms, *(s.tensor.rpartition(".")[0] for s in unit.slices)]
+
+
+def ignored_modules(model: nn.Module, ignore: Ignore) -> frozenset[str]:
+    """Names of all modules meant by ``ignore``: names, globs, or a function; each with all that it contains."""
+    modules = {name: module for name, module in model.named_modules(remove_duplicate=False) if name}
+    if callable(ignore):
+        return _with_contents(modules, {name for name, module in modules.items() if ignore(name, module)})
+    patterns = [ignore] if isinstance(ignore, str) else list(ignore)
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = {n for n in modules if fnmatchcase(n, str(pattern))}
+        if not hits:
+            close = difflib.get_close_matches(str(pattern), modules, 3)
+            hint = f"; did you mean {', '.join(close)}?" if close else "."
+            raise LdrfError(f"Unknown layer '{pattern}' in ignore=: no module has that name{hint}")
+        found |= hits
+    return _with_contents(modules, found)
+
+
+def _with_contents(modules: Mapping[str, nn.Module], names: set[str]) -> frozenset[str]:
+    return frozenset(n for n in modules if any(n == name or n.startswith(f"{name}.") for name in names))

@@ -1,0 +1,217 @@
+"""A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
+
+A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
+in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out. So
+are those that differ with other weights: what these weights hide, as behind a dead ReLU, the solved ones may show.
+"""
+
+import copy
+import re
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import nn
+
+from ldrf.channels.attention_scores import with_heads
+from ldrf.channels.walk import Flow, follow_channels
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs, repeated
+from ldrf.tracing.interpreter import Weights, folded, run
+from ldrf.tracing.lean_run import input_values
+from ldrf.tracing.trace import Trace
+from ldrf.units.grouping import units_of
+from ldrf.units.layer_inputs import lively
+from ldrf.units.targets import apply_ignore
+from ldrf.units.trial import MOST, ROUNDING, Trial, cut_copy, graph_values, outputs_of, trial_of, without_last
+from ldrf.units.unit import Attribute, Skipped, Unit
+from ldrf.units.unused import TRAINED, called_in_training, calls, unused_layers
+
+SPELT_OUT = "the model's forward spells out its width"
+
+# What a unit is tried with, and the answer: the units that can be cut, and the others with the reason.
+Usable = tuple[tuple[Unit, ...], tuple[Skipped, ...]]
+Works = Callable[[tuple[Unit, ...]], bool]
+
+
+def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
+    """Units of a traced network that its own code lets us cut.
+
+    Where a view splits channels over several dimensions, as attention does, the graph does not say which of them the
+    model's code counts from the width: the last is tried, and where that fails the one before it, and the first; at
+    last, whether queries, keys and values of one layer can lose width together.
+    """
+    outer: dict[str, int] = {}
+    flow, few = follow_channels(trace), chunk.map(lambda t: t[:2])
+    ground = _ground(trace, dense, model, few)
+    units, skipped = _tried(flow, ground, protected)
+    for place, parts, packed in ((-2, 2, False), (0, 3, False), (-1, 2, True)):
+        blocked = _blocked(flow, units, parts)
+        if blocked:
+            trial = {**outer, **dict.fromkeys(blocked, place)}
+            other = follow_channels(trace, trial, packed)
+            more = _tried(other, ground, protected)
+            if len(more[0]) > len(units):
+                outer, flow, (units, skipped) = trial, other, more
+            else:
+                follow_channels(trace, outer, flow.packed)  # the graph remembers the last walk
+    return _with_heads(trace, dense, few, units), skipped
+
+
+@torch.no_grad()
+def _with_heads(trace: Trace, dense: Weights, few: Inputs, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """The same units, those of queries and keys with what makes up each head."""
+    if not any(unit.scores for unit in units):
+        return units
+    values = run(trace, dense, trace.nodes, input_values(trace, few))
+    return tuple(replace(u, scores=tuple(with_heads(trace, values, s) for s in u.scores)) for u in units)
+
+
+def _tried(flow: Flow, ground: "_Ground", protected: frozenset[str]) -> Usable:
+    found = units_of(flow)
+    units, ignored = apply_ignore(protected, (*found.units, *found.coupled))
+    units, stuck = cuttable(ground, units)
+    return units, (*found.skipped, *ignored, *stuck)
+
+
+def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
+    """Views that split channels of layers that are in no usable unit over at least so many dimensions."""
+    nodes = {layer.node for unit in units for layer in (unit.producer, *unit.partners)}
+    free = np.concatenate([np.empty(0, int), *(ids for node, ids in flow.produced.items() if node in nodes)])
+    found = flow.split.items()
+    return [name for name, (ids, count) in found if count >= parts and not np.isin(ids[ids >= 0], free).all()]
+
+
+@dataclass(frozen=True)
+class _Ground:
+    """What all cuts of a model are held against; looked at once, however many ways its channels are followed."""
+
+    trace: Trace
+    model: nn.Module
+    few: Inputs
+    trial: Trial
+
+    @cached_property
+    def lively_trial(self) -> Trial | None:
+        """The same with other weights, unless rounding alone sets the two apart."""
+        awake, bright = lively(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
+        trial = trial_of(self.trace, folded(self.trace, awake), awake, bright)
+        return trial if trial.rounding * ROUNDING < MOST else None
+
+    @cached_property
+    def unused(self) -> tuple[Skipped, ...]:
+        return unused_layers(self.trace, self.model, self.few)
+
+    @cached_property
+    def trained(self) -> list[torch.Size] | None:
+        """Shapes in training, where layers are called in training alone."""
+        called = any(layer.reason == TRAINED for layer in self.unused)
+        return _shapes_in_training(self.model, self.few) if called else None
+
+    def works(self, tried: tuple[Unit, ...]) -> bool:
+        """Whether the model with these units cut does what its graph does."""
+        cut = cut_copy(self.model, tried, without_last(tried)) if self.trained else None
+        if self.trained and _shapes_in_training(cut, self.few) != self.trained:
+            return False
+        return self.trial.passes(tried) and (self.lively_trial is None or self.lively_trial.passes(tried))
+
+
+def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Ground:
+    _check_batches(trace, dense, model, few)
+    trial = trial_of(trace, dense, model, few)
+    if trial.rounding > MOST:
+        raise LdrfError(
+            f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
+            "chance or on the values of its inputs, so it cannot be pruned."
+        )
+    return _Ground(trace, model, few, trial)
+
+
+def cuttable(ground: _Ground, units: tuple[Unit, ...]) -> Usable:
+    """The units that can be cut in the model itself, and the others with the reason."""
+    model, few, unused = ground.model, ground.few, ground.unused
+    good = largest(units, ground.works)
+    names = {u.name for u in good}
+    counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
+    good = (*good, *largest(counted, lambda tried: ground.works((*good, *tried))))
+    names = {u.name for u in good}
+    bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
+    skipped = [Skipped(name, reason) for u, reason in bad for name in u.makers]
+    return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
+
+
+def _check_batches(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> None:
+    """Raise where the model takes another number of examples, and its graph does not."""
+    more = repeated(few, 3)
+    if graph_values(trace, dense, input_values(trace, more)) is None and outputs_of(model, more) is not None:
+        raise LdrfError(
+            f"The forward of {type(model).__name__} makes a plain number of the batch size, so it can be traced for "
+            "one size only: where it says len(x), int(x.shape[0]) or x.size(0).item(), let it say x.shape[0]."
+        )
+
+
+def _shapes_in_training(model: nn.Module | None, chunk: Inputs) -> list[torch.Size] | None:
+    """Shapes that a copy of the model gives in training mode, where it may call more layers; None where it fails."""
+    outputs = outputs_of(copy.deepcopy(model).train() if model is not None else None, chunk)
+    return None if outputs is None else [t.shape for t in outputs]
+
+
+def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, ...]) -> str:
+    """Why the model does not run with this unit cut: a layer that no graph shows reads it, or the code has a number."""
+    copied = cut_copy(model, (unit,), without_last((unit,)))
+    if copied is None or not unused:
+        return SPELT_OUT
+    with calls(copied, [layer.name for layer in unused]) as seen:
+        outputs_of(copied, chunk)
+    stopped = sorted(seen.begun - seen.ended)
+    if stopped:
+        return f"'{stopped[0]}' reads it too, and nothing uses what that gives"
+    seen = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
+    stopped = sorted(seen.begun - seen.ended)
+    return f"'{stopped[0]}', which the model calls in training only, reads it too" if stopped else SPELT_OUT
+
+
+def _counted(model: nn.Module, unit: Unit) -> Unit:
+    """The unit with those numbers of its modules that equal a size they wrote out: likely its count of heads."""
+    found = {
+        Attribute(path, name, size)
+        for path, size in unit.stated
+        for name, value in vars(model.get_submodule(path)).items()
+        if type(value) is int and value == size
+    }
+    return replace(unit, attributes=tuple(sorted(found, key=lambda a: (a.module, a.name))))
+
+
+def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """Those whose numbers belong to no other unit: one number cannot follow the widths of two."""
+    owners = Counter(attribute for unit in units for attribute in unit.attributes)
+    return tuple(unit for unit in units if all(owners[a] == 1 for a in unit.attributes))
+
+
+def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
+    """All units that work together: the whole, or the good ones of its parts, or those of them that add up one by one.
+
+    Blocks of a deep network fail alike, so units are first told apart by their names but for numbers; where the first
+    and the last of a kind fail, all of it is left out, and a trial is not run for every layer.
+    """
+    if not units or works(units):
+        return units
+    kinds: dict[str, list[Unit]] = {}
+    for unit in units:
+        kinds.setdefault(re.sub(r"\d+", "*", unit.name), []).append(unit)
+    parts = [tuple(kind) for kind in kinds.values()]
+    if len(parts) == 1:
+        if len(units) == 1 or not (works(units[:1]) or works(units[-1:])):
+            return ()
+        middle = len(units) // 2
+        parts = [units[:middle], units[middle:]]
+    good = tuple(unit for part in parts for unit in largest(part, works))
+    if not good or works(good):
+        return good
+    chosen: tuple[Unit, ...] = ()
+    for unit in good:
+        chosen = (*chosen, unit) if works((*chosen, unit)) else chosen
+    return chosen

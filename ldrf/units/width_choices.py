@@ -1,0 +1,47 @@
+"""Which widths a unit may get: whole blocks of channels, as the kernels of a runtime compute them."""
+
+import math
+from collections.abc import Mapping
+from itertools import groupby
+
+from ldrf.units.unit import Unit
+
+STEPS = 4  # a unit has at least so many choices: one that is too narrow for that moves in smaller steps
+
+Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, ascending; the last is its full width
+
+
+def width_step(unit: Unit, multiple: int) -> int:
+    """Neurons by which the unit's width moves, so that the outputs of its producer come in multiples.
+
+    A neuron that is a whole head or group brings several outputs that stand side by side, so fewer of them make a
+    multiple. Steps of a narrow unit are halved until it has at least four.
+    """
+    block = min(len(list(run)) for _, run in groupby(unit.rows.tolist()))
+    step = multiple // math.gcd(multiple, block)
+    while step > 1 and unit.width < STEPS * step:
+        step //= 2
+    return step
+
+
+def width_choices(unit: Unit, floor: int, multiple: int) -> tuple[int, ...]:
+    """The unit's widths from ``floor`` up, ascending: multiples of its step, and always the full width."""
+    step = width_step(unit, multiple)
+    first = -(-max(floor, 1) // step) * step
+    return (*range(first, unit.width, step), unit.width)
+
+
+def nearest_choice(choices: tuple[int, ...], width: float) -> int:
+    """The choice nearest to ``width``, the larger of two that are as near."""
+    return min(choices, key=lambda choice: (abs(choice - width), -choice))
+
+
+def odd_widths(units: tuple[Unit, ...], widths: Mapping[str, int], multiple: int) -> dict[str, int]:
+    """Those of the widths that fill no whole blocks, with the nearest that does."""
+    found = {}
+    for unit in units:
+        width = widths.get(unit.name, unit.width)
+        choices = width_choices(unit, 1, multiple)
+        if width not in choices:
+            found[unit.name] = nearest_choice(choices, width)
+    return found

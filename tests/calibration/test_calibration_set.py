@@ -1,0 +1,45 @@
+"""Calibration images in chunks: all of them once, some set apart to judge, and their bytes taken off the budget."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from ldrf.calibration.calibration_set import Calibration, read_calibration
+from ldrf.errors import LdrfError
+
+
+def read(sizes: list[int], rows: int = 8, held_out: float = 0.2) -> Calibration:
+    values = torch.arange(float(sum(sizes)))[:, None].expand(-1, 4)
+    return read_calibration(nn.Linear(4, 2), values.split(sizes), rows, held_out, False)
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), rows=st.integers(1, 9))
+def test_every_image_is_in_one_chunk(sizes, rows):
+    found = read(sizes, rows)
+    order = torch.cat([chunk.args[0][:, 0] for chunk in found.chunks])
+    assert order.tolist() == list(range(sum(sizes))) and found.examples == sum(sizes)
+    assert all(chunk.rows <= rows for chunk in found.chunks)
+    assert [i for c in found.own() for i in found.images(c)] == list(range(sum(sizes)))
+
+
+@given(size=st.integers(2, 60), share=st.floats(0.1, 0.5))
+def test_some_chunks_only_judge(size, share):
+    found = read([size], 8, share)
+    assert found.held_out and found.fitting and not found.held_out & set(found.fitting)
+
+
+def test_a_single_image_fits_and_judges():
+    assert read([1]).fitting == sorted(read([1]).held_out) == [0]
+
+
+def test_no_batches_are_refused():
+    with pytest.raises(LdrfError, match="at least one batch"):
+        read_calibration(nn.Linear(4, 2), [], 8, 0.2, False)
+
+
+def test_images_take_their_part_of_the_budget():
+    found = read([64])  # 64 rows of 4 numbers of 4 bytes
+    assert found.room(4096) == 4096 - 1024
+    assert found.room(1200) == 300  # a quarter is always left to activations

@@ -1,0 +1,120 @@
+"""The activation store keeps to its budget, gives back what was put in, and leaves nothing behind."""
+
+import errno
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ldrf.calibration.store import ActivationStore
+from ldrf.errors import LdrfError
+
+
+@pytest.mark.parametrize("budget", [0, 10**9])
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randn(3, 4),
+        torch.randn(5).half(),
+        torch.randn(2, 3).bfloat16(),
+        torch.tensor(7.5),
+        torch.arange(6).view(2, 3),
+        torch.tensor([True, False]),
+        torch.zeros(0, 3),
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(6, 6)[:, ::2],
+    ],
+    ids=lambda v: f"{v.dtype}{list(v.shape)}",
+)
+def test_round_trip_in_memory_and_on_disk(budget, value):
+    with ActivationStore(budget) as store:
+        store.put(("a",), value)
+        found = store.get(("a",))
+        assert found.dtype == value.dtype and torch.equal(found, value)
+
+
+@given(sizes=st.lists(st.integers(1, 50), max_size=12), budget=st.integers(0, 400))
+def test_the_budget_holds_and_everything_is_found_again(sizes, budget):
+    with ActivationStore(budget) as store:
+        values = {(i,): torch.randn(size) for i, size in enumerate(sizes)}
+        for key, value in values.items():
+            store.put(key, value)
+            assert store.used <= budget
+        assert sorted(store) == sorted(values)
+        assert all(torch.equal(store.get(key), value) for key, value in values.items())
+        for key in values:
+            store.drop(key)
+        assert store.used == 0 and list(store) == []
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=40))
+def test_spilled_values_stay_apart_and_room_is_used_again(steps):
+    with ActivationStore(0) as store:
+        values, most = {}, 0
+        for name, size in steps:  # put where there is none, replace or drop where there is one
+            if name in values and size % 2:
+                store.drop((name,))
+                del values[name]
+            else:
+                values[name] = torch.randn(size)
+                store.put((name,), values[name])
+            most = max(most, sum(4 * len(v) for v in values.values()))
+            assert all(torch.equal(store.get((n,)), value) for n, value in values.items())
+            assert store.spilled <= 2 * most + 400
+        for name in values:
+            store.drop((name,))
+        assert store.spilled == 0
+
+
+def test_the_file_has_no_name_and_goes_when_the_work_fails(tmp_path):
+    with pytest.raises(KeyboardInterrupt), ActivationStore(0, tmp_path) as store:
+        store.put(("a",), torch.zeros(3))
+        assert store.spilled == 12 and list(tmp_path.iterdir()) == []
+        raise KeyboardInterrupt
+    assert store.spilled == 0
+
+
+def test_the_file_lies_in_the_folder_named(tmp_path):
+    with (
+        ActivationStore(0, tmp_path / "gone") as store,
+        pytest.raises(LdrfError, match="write activations to '.*gone'"),
+    ):
+        store.put(("a",), torch.zeros(3))
+
+
+def test_a_full_disk_is_told_in_one_sentence(monkeypatch, tmp_path):
+    def full(self, data):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("ldrf.calibration.store.SpillFile.write", full)
+    with ActivationStore(0, tmp_path) as store, pytest.raises(LdrfError, match="No space left on device. Make room"):
+        store.put(("a",), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
+        torch.randn(4, 6).T,
+        torch.randn(6, 6)[:, ::2],
+        torch.randn(1, 4).expand(3, 4),
+        torch.randn(2, 1, 3, 1).to(memory_format=torch.channels_last),
+    ],
+    ids=["channels last", "transposed", "every other", "expanded", "size one"],
+)
+def test_values_lie_in_memory_as_they_did_whether_spilled_or_not(value):
+    """Sums over another layout come out in other bits, so a budget could be seen in the result."""
+    found = []
+    for budget in (0, 10**9):
+        with ActivationStore(budget) as store:
+            store.put(("a",), value)
+            found.append(store.get(("a",)))
+    assert torch.equal(found[0], value) and found[0].stride() == found[1].stride()
+
+
+def test_a_small_view_does_not_keep_its_large_base():
+    base = torch.randn(1000, 10)
+    with ActivationStore(10_000) as store:
+        store.put(("a",), base[:2])
+        assert store.get(("a",)).untyped_storage().nbytes() == 80

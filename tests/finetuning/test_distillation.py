@@ -1,0 +1,45 @@
+"""Where two networks can be compared inside, and how far apart they are."""
+
+import copy
+
+import pytest
+import torch
+from networks import Chain, Residual, images, make
+
+from ldrf.finetuning.distillation import embedding_distance, meeting_points, output_distance, taps
+from ldrf.inputs import Inputs
+
+
+def test_blocks_that_kept_their_shape_are_meeting_points(pruned):
+    inputs = Inputs((images(2),), {})
+    assert meeting_points(make(Residual), pruned(Residual).model, inputs) == ("block1", "block2")
+    assert meeting_points(make(Chain), pruned(Chain).model, inputs) == ()
+
+
+def test_a_block_and_the_last_one_inside_it_count_once():
+    model = torch.nn.Sequential(
+        torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.Sequential(torch.nn.ReLU())),
+        torch.nn.Linear(4, 2),
+    )
+    assert meeting_points(model, copy.deepcopy(model), Inputs((torch.randn(3, 4),), {})) == ("0", "0.0")
+
+
+def test_taps_are_gone_afterwards():
+    model = make(Residual)
+    with taps(model, ["block1"]) as found:
+        model(images(2))
+    assert found["block1"].shape == (2, 8, 8, 8)
+    found.clear()
+    model(images(2))
+    assert not found
+
+
+def test_distances_are_zero_for_the_same_and_relative_otherwise():
+    scores, maps = torch.randn(6, 5), torch.randn(6, 3, 4)
+    assert float(output_distance(scores, scores)) == pytest.approx(0, abs=1e-6)
+    assert float(output_distance((maps, scores), (maps, scores))) == 0
+    moved = scores - 3 * scores.std(correction=0)
+    assert float(output_distance(moved, scores)) == pytest.approx(9, rel=1e-4)
+    moved = maps + maps.std(correction=0)
+    assert float(embedding_distance({"a": moved, "b": maps}, {"a": maps, "b": maps})) == pytest.approx(1.0, rel=1e-4)
+    assert float(embedding_distance({}, {})) == 0

@@ -1,0 +1,295 @@
+"""Fine-tuning gets closer to the dense network, never ends worse than it began, and resumes after a kill."""
+
+import copy
+import json
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from networks import Branches, Chain, Residual, images, make
+from torch import Tensor, nn
+
+import ldrf
+from ldrf.algebra.muon import SHARE
+from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.finetuning.state import Run
+from ldrf.result import Epoch
+
+CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
+
+
+def same(one: nn.Module, other: nn.Module) -> bool:
+    return all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True))
+
+
+def distance(one: nn.Module, other: nn.Module, x: Tensor) -> float:
+    with torch.no_grad():
+        return float((one(x) - other(x)).square().mean())
+
+
+@pytest.fixture(scope="module")
+def dense() -> nn.Module:
+    return make(Residual)
+
+
+@pytest.fixture(scope="module")
+def cut(pruned, prune_known):
+    """Half of the neurons gone and nothing repaired: there is much to win back."""
+    config = ldrf.PruneConfig(solver="none", selection="top-k")
+    return prune_known(Residual, widths=pruned(Residual).widths, config=config)
+
+
+@pytest.fixture(scope="module")
+def tuned(cut, dense):
+    """A result of the plain settings, without labels."""
+    return ldrf.finetune(cut, dense, [images(96)], config=CONFIG)
+
+
+def test_without_labels_it_gets_closer_to_the_dense_network(cut, dense, tuned):
+    slim, fresh = cut.model, images(200, seed=5)
+    assert tuned.measure == "agreement" and tuned.ended >= tuned.began
+    assert tuned.best_epoch > 0 and distance(tuned.model, dense, fresh) < 0.7 * distance(slim, dense, fresh)
+    assert tuned.images == (72, 24) and len(tuned.epochs) == 3
+    assert type(tuned.model) is Residual and not tuned.model.training
+
+
+def test_neither_model_nor_the_random_state_is_touched(pruned, dense):
+    slim = pruned(Residual).model
+    before = [copy.deepcopy(m.state_dict()) for m in (slim, dense)]
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    ldrf.finetune(slim, dense, [images(32)], config=replace(CONFIG, epochs=1, augment=True))
+    assert torch.equal(torch.rand(3), expected)
+    for state, model in zip(before, (slim, dense), strict=True):
+        assert all(torch.equal(state[n], t) for n, t in model.state_dict().items())
+
+
+@pytest.mark.filterwarnings("ignore::ldrf.errors.LdrfWarning")
+@pytest.mark.parametrize("rate", [10.0, 1e-9])
+def test_it_never_ends_worse_than_it_began(pruned, dense, rate):
+    slim = pruned(Residual).model
+    tuned = ldrf.finetune(slim, dense, [images(48)], config=replace(CONFIG, rate=rate, ema=0.0))
+    assert tuned.ended >= tuned.began
+    assert tuned.best_epoch > 0 or same(tuned.model, slim)
+    if rate == 10.0:
+        assert tuned.best_epoch == 0 and "no epoch was better" in str(tuned)
+
+
+@pytest.mark.parametrize(("by_score", "best"), [(False, 3), (True, 2)])
+def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(by_score, best):
+    run = Run.of(nn.Linear(2, 2), 1e-3)
+    run.begin(0.9, 0.5, 100)
+    for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
+        run.add(Epoch(number, 0.0, score, distance, 1e-3, 0.0), by_score)
+    assert run.best_epoch == best
+
+
+def test_a_loss_that_is_not_a_number_stops_and_keeps_the_best(pruned, dense):
+    x = images(48)
+    slim = pruned(Residual).model
+    broken = torch.cat([x, torch.full_like(x[:16], math.nan)])
+    with pytest.warns(LdrfWarning, match="not a number in epoch 1: a smaller rate may help"):
+        tuned = ldrf.finetune(slim, dense, [broken], config=CONFIG)
+    assert len(tuned.epochs) == 1 and same(tuned.model, slim)
+
+
+class Kill(Exception):
+    pass
+
+
+def test_killed_and_resumed_equals_uninterrupted(pruned, dense, tmp_path):
+    slim, x, config = pruned(Residual).model, images(64), replace(CONFIG, augment=True)
+    whole = ldrf.finetune(slim, dense, [x], config=config)
+
+    def die(event, data):
+        if event == "epoch" and data["epoch"] == 2:
+            raise Kill
+
+    state = tmp_path / "new" / "state.pt"
+    with pytest.raises(Kill):
+        ldrf.finetune(slim, dense, [x], config=config, resume=state, on_event=die)
+    heard = []
+    resumed = ldrf.finetune(
+        slim, dense, [x], config=config, resume=state, on_event=lambda event, data: heard.append((event, data))
+    )
+    assert [event for event, _ in heard] == ["epoch", "done"] and heard[0][1]["epoch"] == 3
+    assert same(whole.model, resumed.model) and [e.score for e in whole.epochs] == [e.score for e in resumed.epochs]
+    assert (resumed.began, resumed.images) == (whole.began, whole.images)
+    assert [p.name for p in state.parent.iterdir()] == ["state.pt"]
+
+    with pytest.raises(LdrfError, match=r"written with other settings \(rate\)"):
+        ldrf.finetune(slim, dense, [x], config=replace(config, rate=1e-4), resume=state)
+    with pytest.raises(LdrfError, match="another slim model's run"):
+        ldrf.finetune(make(Residual, 3), dense, [x], config=config, resume=state)
+    state.write_bytes(b"xx")
+    with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
+        ldrf.finetune(slim, dense, [x], config=config, resume=state)
+
+
+def test_a_state_of_another_form_is_refused(pruned, dense, tmp_path):
+    slim, x, config, path = pruned(Residual).model, images(32), replace(CONFIG, epochs=1), tmp_path / "state.pt"
+    ldrf.finetune(slim, dense, [x], config=config, resume=path)
+    whole = torch.load(path, weights_only=True)
+    odd = [None, 3, [], {}, "x", {"a": torch.zeros(2)}, {k: t[:1] if t.ndim else t for k, t in whole["best"].items()}]
+    for key, value in [(key, value) for key in whole for value in odd]:
+        torch.save({**whole, key: value}, path)
+        if type(value) is not type(whole[key]) or isinstance(value, dict):
+            with pytest.raises(LdrfError, match="fine-tuning run|settings|another slim model") as caught:
+                ldrf.finetune(slim, dense, [x], config=config, resume=path)
+            assert "\n" not in str(caught.value)
+    torch.save([1, 2], path)
+    with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
+        ldrf.finetune(slim, dense, [x], config=config, resume=path)
+
+
+def test_it_stops_when_there_is_no_gain(pruned, dense):
+    config = replace(CONFIG, epochs=20, rate=1e-9, patience=2)
+    tuned = ldrf.finetune(pruned(Residual), dense, [images(48)], config=config)
+    assert len(tuned.epochs) == tuned.best_epoch + 2
+
+
+def test_labels_alone_need_no_dense_network():
+    x = images(160)
+    batches = [(x[i : i + 32], (x[i : i + 32].mean((1, 2, 3)) > 0).long()) for i in range(0, 160, 32)]
+    config = replace(CONFIG, labels=1.0, logits=0.0, embeddings=0.0, epochs=6, rate=3e-2)
+    tuned = ldrf.finetune(make(Chain, 2), None, batches, config=config)
+    assert tuned.measure == "accuracy" and tuned.ended > max(tuned.began, 0.7)
+    assert tuned.as_dict()["macs"]["dense"] == tuned.as_dict()["macs"]["slim"]
+
+
+def test_images_with_labels_are_not_blended(cut, dense, monkeypatch):
+    seen: list[int] = []
+    monkeypatch.setattr("ldrf.calibration.augmentation.blend", lambda t, *_: seen.append(len(t)) or t)
+    labelled, config = [(images(64), torch.zeros(64).long())], replace(CONFIG, epochs=1, augment=True)
+    ldrf.finetune(cut, dense, labelled, config=replace(config, labels=1.0))
+    assert not seen
+    ldrf.finetune(cut, dense, labelled, config=config)
+    assert seen
+
+
+def test_labels_are_unread_unless_wanted(cut, dense, tuned):
+    x = images(96)
+    mislabelled = [(x, torch.full((96,), -7))]
+    assert same(ldrf.finetune(cut, dense, mislabelled, config=CONFIG).model, tuned.model)
+    with pytest.raises(LdrfError, match="every batch must be"):
+        ldrf.finetune(cut, dense, [x], config=replace(CONFIG, labels=1.0))
+    with pytest.raises(LdrfError, match="Labels must lie from 0 to 4, as the model has 5 classes. Got -7 to -7"):
+        ldrf.finetune(cut, dense, mislabelled, config=replace(CONFIG, labels=1.0))
+
+
+def test_outputs_that_are_not_scores_are_matched_too(pruned):
+    dense = make(Branches)
+    config = replace(CONFIG, epochs=2)
+
+    class Maps(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            found = self.inner(x)
+            return found["near"], found["wide"]
+
+    tuned = ldrf.finetune(Maps(pruned(Branches).model), Maps(dense), [images(64)], config=config)
+    assert tuned.measure == "fidelity" and tuned.began < tuned.ended <= 1
+
+
+def test_a_loader_of_ones_own_is_gone_through_once_an_epoch(pruned, dense):
+    class Loader:
+        def __init__(self) -> None:
+            self.epochs: list[int] = []
+
+        def set_epoch(self, epoch: int) -> None:
+            self.epochs.append(epoch)
+
+        def __iter__(self):
+            yield from images(32, seed=self.epochs[-1]).split(16)
+            yield images(1)  # a row alone is left out
+
+    loader = Loader()
+    config = replace(CONFIG, norms="batch")
+    tuned = ldrf.finetune(pruned(Residual), dense, loader, held_out=[images(20, seed=9)], config=config)
+    assert loader.epochs == [1, 2, 3] and tuned.images == (32, 20)
+    with pytest.raises(LdrfError, match="pass a DataLoader, not an iterator"):
+        ldrf.finetune(pruned(Residual), dense, iter(loader), held_out=[images(4)], config=CONFIG)
+
+
+@pytest.mark.parametrize("norms", ["batch", "frozen"])
+def test_norms_keep_their_statistics_or_follow_the_batches(pruned, dense, tmp_path, norms):
+    slim, state = pruned(Residual).model, tmp_path / "state.pt"
+    ldrf.finetune(slim, dense, [images(32)], config=replace(CONFIG, norms=norms, epochs=1), resume=state)
+    found = torch.load(state, weights_only=True)["student"]
+    assert torch.equal(found["bn.running_var"], slim.bn.running_var) == (norms == "frozen")
+    assert not torch.equal(found["bn.weight"], slim.bn.weight)
+
+
+def test_the_result_is_saved_loaded_and_told(cut, tuned, tmp_path):
+    folder = ldrf.save(tuned, tmp_path / "tuned", source={"model": "residual"})
+    assert same(ldrf.load(folder, make(Residual, 8)), tuned.model)
+    record = json.loads((folder / "ldrf.json").read_text())
+    assert record["widths"] == cut.widths and record["finetune"]["ended"] == tuned.ended
+    assert record["metrics"]["macs"]["slim"] == cut.macs[1]
+    text = str(tuned)
+    assert "epoch" in text and f"{tuned.began:.2%} -> {tuned.ended:.2%} on 24 held-out images" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"epochs": 0}, "'epochs' must lie from 1"),
+        ({"schedule": "step"}, "must be one of cosine, linear. Got 'step'"),
+        ({"norms": "none"}, "must be one of batch, frozen"),
+        ({"logits": 0.0, "embeddings": 0.0}, "At least one of 'labels', 'logits' and 'embeddings'"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(change, words):
+    with pytest.raises(LdrfError, match=words):
+        replace(CONFIG, **change)
+
+
+def test_what_does_not_fit_is_one_sentence(pruned, dense):
+    slim = pruned(Residual)
+    with pytest.raises(LdrfError, match="needs the dense model"):
+        ldrf.finetune(slim, None, [images(8)], config=CONFIG)
+    with pytest.raises(LdrfError, match="outputs of the same shape"):
+        ldrf.finetune(slim, nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), [images(8)], config=CONFIG)
+    with pytest.raises(LdrfError, match=r"Residual cannot take a batch of shape \(2, 5\)"):
+        ldrf.finetune(slim, dense, [torch.randn(8, 5)], config=CONFIG)
+    with pytest.raises(LdrfError, match="at least one batch. Got none"):
+        ldrf.finetune(slim, dense, [], config=CONFIG)
+    with pytest.raises(LdrfError, match="At least 2 images"):
+        ldrf.finetune(slim, dense, [images(1)], config=CONFIG)
+    with pytest.raises(LdrfError, match="inputs of the same shapes"):
+        ldrf.finetune(slim, dense, [images(4), images(4, shape=(3, 6, 6))], config=CONFIG)
+
+
+def test_every_tensor_moves_by_a_share_of_its_size():
+    layer = nn.Linear(4, 4)
+    layer.weight.data.fill_(3.0)
+    layer.bias.data.zero_()
+    run = Run.of(layer, 0.1)
+    run.set_rate(0.1)
+    run.student(torch.ones(2, 4)).sum().backward()
+    run.optimiser.step()
+    moved = run.student.state_dict()
+    assert float((moved["weight"] - 3).square().mean().sqrt()) == pytest.approx(SHARE * 0.3, rel=1e-4)
+    assert torch.allclose(moved["bias"], torch.tensor(-0.001))
+
+
+def test_the_first_steps_are_small(cut, dense, monkeypatch):
+    rates: list[float] = []
+    monkeypatch.setattr(Run, "set_rate", lambda self, rate: rates.append(rate))
+    ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, epochs=2))
+    steps = len(rates) // 2
+    assert steps == 5 and rates[0] == pytest.approx(CONFIG.rate / 5) and rates[4] > rates[3] > rates[2] > rates[1]
+    assert rates[5] > rates[6] > rates[9]
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "linear"])
+def test_the_rate_falls_from_the_top_to_almost_nothing(pruned, dense, schedule):
+    config = replace(CONFIG, schedule=schedule, epochs=4, batch=12)
+    rates = [e.rate for e in ldrf.finetune(pruned(Residual), dense, [images(24)], config=config).epochs]
+    assert rates[0] == config.rate and rates == sorted(rates, reverse=True)
+    assert rates[2] == pytest.approx(config.rate / 2)
