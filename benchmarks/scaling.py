@@ -30,7 +30,7 @@ def seconds(network: Network, images: int, steps: int, given: argparse.Namespace
     calibration = read_calibration(network.model, batches, given.chunk, CONFIG.held_out, False)
     few = lambda columns: max(1, rows_wanted(columns) // given.among) * images  # noqa: E731
     with (
-        patch("ldrf.pipeline.read_network", lambda *_: replace(network, calibration=calibration)),
+        patch("ldrf.run.read_network", lambda *_: replace(network, calibration=calibration)),
         patch("ldrf.calibration.survey.rows_wanted", few),
         patch("ldrf.reconstruction.unit_solver.least_squares", lambda moments, start, *_: start),
     ):

@@ -9,7 +9,7 @@ from torch import nn
 from ldrf.calibration.network import Network, read_network, with_coupled
 from ldrf.config import PruneConfig
 from ldrf.planning.allocation import reachable
-from ldrf.planning.cost_model import mac_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.planning.plan import choices_of, unit_ranks, unit_spectra
 from ldrf.runtime.tables import table
 from ldrf.tracing.counting import count_macs

@@ -38,7 +38,7 @@ def _prune(kind: Kind, **target: Any) -> Any:
     import ldrf
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ldrf.pipeline.read_network", lambda *_: _network(kind))
+        patch.setattr("ldrf.run.read_network", lambda *_: _network(kind))
         return ldrf.prune(_network(kind).model, [], **target)
 
 

@@ -93,7 +93,7 @@ def timed(folder: Path) -> float:
 def main(root: Path, kills: int, seed: int) -> dict:
     draw = random.Random(seed)
     traced = read_network(network(), [images(64)], (), CONFIG)
-    ldrf.pipeline.read_network = lambda *_: traced
+    ldrf.run.read_network = lambda *_: traced
     seconds = timed(root / "whole")
     wanted, folder = outcome(root / "whole"), root / "killed"
     hit: Counter[str] = Counter()

@@ -55,7 +55,7 @@ def prune(folder: Path) -> dict[str, Any]:
     told: list[str] = []
     batches, network = labelled(37, 10), read_network(make(Residual), labelled(37, 10), (), CONFIG, True)
     found: dict[str, Any] = {}
-    with patch("ldrf.pipeline.read_network", lambda *_: network):
+    with patch("ldrf.run.read_network", lambda *_: network):
         ways = {"ldrf": CONFIG, "mask": MASK, "molchanov2017": CONFIG, "thinet": CONFIG}
         for way, config in list(ways.items())[: 1 if processes.count() == 2 else None]:
             listener = (lambda event, _: told.append(event)) if way == "ldrf" else None

@@ -225,7 +225,7 @@ def test_an_interrupt_leaves_no_activations_on_disk(monkeypatch, tmp_path):
         assert walk.store.spilled > 0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.methods.method.reconstruct", interrupt)
+    monkeypatch.setattr("ldrf.methods.ldrf.reconstruct", interrupt)
     config = ldrf.PruneConfig(solver="closed-form", memory=100)
     with pytest.raises(KeyboardInterrupt):
         ldrf.prune(make(Chain), [images(24)], widths={"conv1": 6}, config=config)

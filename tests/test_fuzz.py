@@ -26,7 +26,8 @@ from torch.utils._pytree import tree_leaves
 import ldrf
 from ldrf.calibration.network import Network, read_network
 from ldrf.inputs import Inputs
-from ldrf.planning.cost_model import mac_model, parameter_model
+from ldrf.planning.objectives.params import parameter_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.tracing.interpreter import run
@@ -84,7 +85,7 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
     if not sees_all_channels(plan):
         close(outputs(slim, x), outputs(unread(net, kept), x))
     costs_are_counts(net, widths, slim)
-    with mock.patch("ldrf.pipeline.read_network", return_value=net):  # most of the time goes into tracing
+    with mock.patch("ldrf.run.read_network", return_value=net):  # most of the time goes into tracing
         pruned_is_never_worse_than_cut(model, x, widths, config)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import torch
 from rich.table import Table
@@ -21,7 +21,7 @@ from ldrf.files.result_folders import unfinished
 from ldrf.inputs import read_inputs
 from ldrf.measuring.accuracy import Accuracy, measure_accuracy
 from ldrf.measuring.timing import latency_ratio
-from ldrf.methods import MethodName
+from ldrf.registry import METHODS
 from ldrf.report import write_report
 from ldrf.report.featuremaps import feature_maps
 from ldrf.result import PruneResult
@@ -34,6 +34,10 @@ For example: ldrf prune vgg9 --data sample --speedup 3 --out runs/slim"""
 
 TIMED_IMAGES = 16
 T = TypeVar("T", int, float)
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[METHODS.built_in]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from ldrf.algebra.moments import damped_factor
+from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
-from ldrf.methods.contributions import Contributions, contributions, total
-from ldrf.methods.cutting import judged
-from ldrf.methods.method import Findings, Method, Step
+from ldrf.methods.shared.contributions import Contributions, contributions, total
+from ldrf.methods.shared.cutting import judged
+from ldrf.methods.shared.method import Method, Step
+from ldrf.planning.findings import Findings
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction.unit_solver import Reconstruction, Solution, cut_solution
@@ -52,7 +54,7 @@ def repair(problem: Problem, found: list[Contributions], damping: float) -> Solu
     return Solution(cut.weight, cut.bias, tuple(readers))
 
 
-def begin(findings: Findings, config: PruneConfig) -> Step:
+def begin(network: Network, findings: Findings, config: PruneConfig) -> Step:
     def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
         with open_problem(walk, unit, findings.metrics) as problem:
             found = contributions(problem, config.seed, centred=False)
@@ -63,4 +65,4 @@ def begin(findings: Findings, config: PruneConfig) -> Step:
     return step
 
 
-THINET = Method("thinet", begin)
+ENTRY = Method("thinet", begin, "ThiNet (Luo 2017)", "#2f6db5")

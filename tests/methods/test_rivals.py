@@ -4,7 +4,7 @@
 
 import json
 from functools import cache
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -31,17 +31,19 @@ import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.calibration.store import ActivationStore
 from ldrf.calibration.survey import survey
-from ldrf.methods import METHODS, MethodName, find_method
 from ldrf.methods.li2017 import filter_norms
 from ldrf.methods.liu2017 import norm_scales
-from ldrf.methods.method import Findings, take_labels
 from ldrf.methods.molchanov2017 import score, taylor_terms
+from ldrf.methods.shared.method import take_labels
+from ldrf.planning.findings import Findings
+from ldrf.planning.plan import Plan
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.metric import unit_metrics
+from ldrf.registry import METHODS
 from ldrf.runtime.progress import progress
 
-RIVALS = [name for name in METHODS if name != "ldrf"]
-UNLABELLED = [name for name in RIVALS if not METHODS[name].labelled]
+RIVALS = [name for name in METHODS.names if name != "ldrf"]
+UNLABELLED = [name for name in RIVALS if not METHODS.find(name).labelled]
 CONFIG = ldrf.PruneConfig()
 KNOWN: dict[int, Any] = {}
 
@@ -51,7 +53,8 @@ def _findings(key: int) -> Findings:
     net = KNOWN[key]
     surveys = survey(net.trace, net.dense, net.units, net.calibration, 0, progress)
     labels = torch.arange(net.calibration.examples) % 3
-    return Findings(net, surveys, {}, unit_metrics(net, surveys, ldrf.PruneConfig()), labels)
+    plan = Plan({u.name: u.width for u in net.units}, {}, "readers")
+    return Findings(plan, surveys, {}, unit_metrics(net, surveys, ldrf.PruneConfig()), labels)
 
 
 def findings(net) -> Findings:
@@ -78,7 +81,7 @@ def kept_filters(result, net, unit: str) -> list[int]:
 
 
 def assert_identity_at_full_width(net, name: str) -> None:
-    step = find_method(name).begin(findings(net), CONFIG)
+    step = METHODS.find(name).begin(net, findings(net), CONFIG)
     with ActivationStore(CONFIG.memory) as store:
         walk = Lockstep(net.trace, net.dense, net.calibration, store)
         for unit in net.units:
@@ -107,8 +110,8 @@ def test_any_network_has_no_error_at_full_width_and_is_cut_to_half(network, prun
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_neuron_of_any_network_has_a_score(network, case: Case):
     net, labelled = network(case.kind), case.kind not in (UNet, Branches, TwoInputs)
-    for name in [n for n in RIVALS if n not in ("he2017", "thinet") and (labelled or not METHODS[n].labelled)]:
-        step = find_method(name).begin(findings(net), CONFIG)
+    for name in [n for n in RIVALS if n not in ("he2017", "thinet") and (labelled or not METHODS.find(n).labelled)]:
+        step = METHODS.find(name).begin(net, findings(net), CONFIG)
         with ActivationStore(CONFIG.memory) as store:
             walk = Lockstep(net.trace, net.dense, net.calibration, store)
             walk.advance(net.units[-1].start)
@@ -123,7 +126,7 @@ def test_residual_streams_are_cut_and_repaired(name):
     unit = next(u for u in net.units if u.coupled)
     assert_identity_at_full_width(net, name)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ldrf.pipeline.read_network", lambda *_: net)
+        patch.setattr("ldrf.run.read_network", lambda *_: net)
         result = ldrf.prune(net.model, [], widths=halves(net), config=config, method=name)
     assert result.model.fc.in_features == unit.width // 2
     told = next(h for h in result.history if h.name == unit.name)
@@ -244,9 +247,10 @@ def test_widths_for_a_speedup_are_found_as_the_method_does(prune_known, name, al
 
 
 def test_an_unknown_method_is_told_before_the_work():
-    with pytest.raises(ldrf.LdrfError, match="must be one of ldrf, he2017, thinet, .*random. Got 'he2018' instead"):
+    with pytest.raises(
+        ldrf.LdrfError, match="must be one of activation, he2017, .*ldrf, .*thinet. Got 'he2018' instead"
+    ):
         ldrf.prune(make(Mlp), [], speedup=2, method="he2018")
-    assert get_args(MethodName) == tuple(METHODS)
 
 
 # molchanov2017
@@ -266,7 +270,7 @@ def test_taylor_terms_are_those_of_autograd_on_the_model(network):
     for name, value, slope in zip(("conv1", "conv2"), (first, second), slopes, strict=True):
         expected = (value * slope).mean((2, 3)).abs().detach()
         torch.testing.assert_close(found[name], expected, rtol=1e-3, atol=1e-6)
-    scores = score(findings(net), CONFIG)
+    scores = score(net, findings(net), CONFIG)
     assert all(float(s.norm()) == pytest.approx(1) for s in scores.values())
     torch.testing.assert_close(scores["conv1"], F.normalize(found["conv1"].sum(0), dim=0), rtol=1e-3, atol=1e-6)
 
@@ -305,7 +309,7 @@ def test_taylor_needs_a_single_output_of_scores(network):
 
 def test_labels_are_left_alone_for_methods_that_do_not_ask():
     batches = iter([(images(4), torch.arange(4))])
-    given, labels = take_labels(METHODS["he2017"], make(Mlp), batches)
+    given, labels = take_labels(METHODS.find("he2017"), make(Mlp), batches)
     assert given is batches and labels is None
-    given, labels = take_labels(METHODS["molchanov2017"], make(Mlp), batches)
+    given, labels = take_labels(METHODS.find("molchanov2017"), make(Mlp), batches)
     assert labels is not None and labels.tolist() == [0, 1, 2, 3] and len(list(given)) == 1

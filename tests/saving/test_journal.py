@@ -19,7 +19,7 @@ import ldrf
 from ldrf.cli import main
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import JOURNAL, LEARNED, RECORD, SETTINGS
-from ldrf.methods import METHODS
+from ldrf.registry import METHODS
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=12, energy=0.1, memory="20kB")
 HALVES = {"block1.conv1": 4, "block2.conv1": 6}
@@ -74,11 +74,11 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     assert found["kills"] == int(kills) and found["ended"] > 0 and found["differing"] == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS.names)
 def test_every_method_goes_on_to_the_same_bits(stopped, prune_known, monkeypatch, tmp_path, method):
     given = {"widths": HALVES, "config": CONFIG, "method": method}
-    if METHODS[method].labelled:
-        monkeypatch.setattr("ldrf.pipeline.take_labels", lambda *_: ([], torch.arange(48) % 5))
+    if METHODS.find(method).labelled:
+        monkeypatch.setattr("ldrf.run.take_labels", lambda *_: ([], torch.arange(48) % 5))
     folder = stopped(**given)
     assert sorted(p.name for p in (folder / JOURNAL).iterdir()) == [LEARNED, "lock", SETTINGS, "unit-0000.safetensors"]
     solved: list[str] = []
@@ -99,9 +99,7 @@ def test_what_was_done_is_not_done_again(stopped, prune_known, monkeypatch):
     folder = stopped()
     tried = []
     solve = ldrf.methods.reconstruct  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr(
-        "ldrf.methods.method.reconstruct", lambda w, u, *rest: tried.append(u.name) or solve(w, u, *rest)
-    )
+    monkeypatch.setattr("ldrf.methods.ldrf.reconstruct", lambda w, u, *rest: tried.append(u.name) or solve(w, u, *rest))
     monkeypatch.setattr("ldrf.pipeline.survey", None)
     prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True)
     assert tried == ["block2.conv1"]
@@ -196,7 +194,7 @@ def test_a_run_that_fails_before_its_first_stage_is_done_leaves_nothing(prune_kn
 
 @pytest.mark.parametrize("name", ["photos", "photos/x", "file", JOURNAL])
 def test_a_place_of_something_else_is_refused_before_the_work(monkeypatch, tmp_path, name):
-    monkeypatch.setattr("ldrf.pipeline.read_network", None)
+    monkeypatch.setattr("ldrf.run.read_network", None)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_text("cat")
     (tmp_path / "photos" / "x").mkdir()
@@ -210,7 +208,7 @@ def test_a_place_of_something_else_is_refused_before_the_work(monkeypatch, tmp_p
 
 
 def test_a_read_only_place_is_refused_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr("ldrf.pipeline.read_network", None)
+    monkeypatch.setattr("ldrf.run.read_network", None)
     monkeypatch.setattr("ldrf.files.result_folders.os.access", lambda path, _: Path(path) != tmp_path)
     with pytest.raises(LdrfError, match="is read-only; name another folder"):
         ldrf.prune(make(Chain), [images(8)], speedup=2.0, out=tmp_path / "a" / "b")

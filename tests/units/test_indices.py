@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.inputs import read_inputs
-from ldrf.planning.cost_model import mac_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.tracing.counting import count_macs
 from ldrf.tracing.interpreter import run
 from ldrf.tracing.lean_run import input_values
