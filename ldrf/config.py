@@ -137,10 +137,10 @@ def byte_count(size: int | str) -> int:
     """A number of bytes, also written with a unit: ``"2GiB"``, ``"500 MB"``."""
     if isinstance(size, int):
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
+    if match is None:
         raise LdrfError(f"The 'memory' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 

@@ -13,7 +13,8 @@ from ldrf.config import PruneConfig, byte_count
 from ldrf.events import OnEvent, teller
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
-from ldrf.planning.plan import for_target, unit_ranks
+from ldrf.planning.plan import for_target
+from ldrf.planning.ranks import unit_ranks
 from ldrf.recomposition.best import Chosen
 from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.registry import METHODS

@@ -9,7 +9,18 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "ldrf"
 
 BASE = {"errors", "inputs", "config", "registry", "_version"}  # modules that every folder may import
-STAGES = "runtime files algebra tracing channels units calibration planning reconstruction recomposition".split()
+STAGES = [
+    "runtime",
+    "files",
+    "algebra",
+    "tracing",
+    "channels",
+    "units",
+    "calibration",
+    "planning",
+    "reconstruction",
+    "recomposition",
+]
 ENGINE = [*STAGES, "methods", "saving", "finetuning", "measuring"]
 # Folder -> the folders that it may import, beside what all may.
 MAY_IMPORT: dict[str, set[str]] = {

@@ -25,8 +25,8 @@ from ldrf.units.unit import Unit
 
 def choose(problem: Problem, width: int, seed: int) -> Tensor:
     """The neurons left in min ||T - sum_i beta_i X_i W_i||^2 + lambda ||beta||_1, over all consumers."""
-    found = total(contributions(problem, seed, centred=True))
-    return torch.from_numpy(lasso_support(found.gram.numpy(), found.cross.numpy(), width))
+    added = total(contributions(problem, seed, centred=True))
+    return torch.from_numpy(lasso_support(added.gram.numpy(), added.cross.numpy(), width))
 
 
 def repair(problem: Problem, config: PruneConfig) -> Solution:

@@ -30,11 +30,11 @@ def norm_scales(network: Network, unit: Unit) -> Tensor | None:
 
 
 def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
-    found = {}
+    scores = {}
     for unit in network.units:
         scales = norm_scales(network, unit)
-        found[unit.name] = filter_norms(network, unit) if scales is None else scales
-    return found
+        scores[unit.name] = filter_norms(network, unit) if scales is None else scales
+    return scores
 
 
 ENTRY = cutting_method("liu2017", "BN scale (Liu 2017)", "#6f8f2f", score)

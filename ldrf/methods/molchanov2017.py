@@ -33,7 +33,7 @@ def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str
         labels = findings.labels[list(calibration.images(index))]
         for name, terms in taylor_terms(network, calibration.chunks[index], labels).items():
             sums[name] += terms.sum(0)
-    return {name: (found / found.norm().clamp_min(1e-30)).float() for name, found in sum_all(sums).items()}
+    return {name: (terms / terms.norm().clamp_min(1e-30)).float() for name, terms in sum_all(sums).items()}
 
 
 def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, Tensor]:
@@ -65,8 +65,8 @@ def _scores(trace: Trace, values: dict[str, Tensor], labels: Tensor) -> Tensor:
         raise LdrfError(f"Method '{NAME}' needs a model with one output of scores [batch, classes]. Got {shapes}.")
     classes = outputs[0].shape[1]
     if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        found = f"{int(labels.min())} to {int(labels.max())}"
-        raise LdrfError(f"Method '{NAME}' needs labels from 0 to {classes - 1}. Got {found} instead.")
+        given = f"{int(labels.min())} to {int(labels.max())}"
+        raise LdrfError(f"Method '{NAME}' needs labels from 0 to {classes - 1}. Got {given} instead.")
     return outputs[0]
 
 

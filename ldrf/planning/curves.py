@@ -19,8 +19,6 @@ from ldrf.units.targets import Target, exact_widths
 from ldrf.units.unit import Unit
 
 TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
-
-
 EXAMPLES = 256  # images on which that is done
 
 
@@ -35,8 +33,8 @@ def removal_curves(
         wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
     units = {u.name: u for u in wanted}
     mine = progress(turns(list(units)), "error curves")
-    found = joined({name: removal_curve(network, units[name], surveys[name], config) for name in mine})
-    return {name: found[name] for name in units}
+    removals = joined({name: removal_curve(network, units[name], surveys[name], config) for name in mine})
+    return {name: removals[name] for name in units}
 
 
 def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneConfig) -> Removal:
@@ -51,9 +49,10 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
 
 
 def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:
-    """The curve of a unit whose neurons are queries and keys, whatever else they are: scores that are lost count.
+    """The curve of a unit whose neurons are queries and keys: the attention scores that are lost count as well.
 
-    A turn before the cut makes the order of such neurons no matter; where there is none, the smallest go first.
+    Queries and keys are rotated before the cut, so the order of these neurons does not matter. Where they cannot be
+    rotated, the smallest go first.
     """
     sizes = neuron_sums(dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.rows, unit.width)
     order = sizes.argsort() if removal is None else removal.order

@@ -3,9 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from ldrf.algebra.decomposition import rank_at
 from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network, with_coupled
 from ldrf.calibration.survey import Survey
@@ -13,7 +12,7 @@ from ldrf.config import PruneConfig
 from ldrf.planning.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
 from ldrf.planning.curves import output_curves
 from ldrf.planning.objective import Objective
-from ldrf.planning.ranks import weight_spectrum
+from ldrf.planning.ranks import unit_ranks, unit_spectra
 from ldrf.registry import OBJECTIVES
 from ldrf.units.indices import least_width
 from ldrf.units.targets import Target, exact_widths
@@ -59,20 +58,6 @@ class Plan:
     widths: dict[str, int]
     curves: dict[str, Tensor]  # estimated error at every width [n + 1]
     curves_of: CurvesOf
-
-
-def unit_spectra(model: nn.Module, units: tuple[Unit, ...]) -> dict[str, Tensor]:
-    """Singular values of every unit's producing weight, the largest first."""
-    return {unit.name: weight_spectrum(model, unit.producer) for unit in units}
-
-
-def unit_ranks(units: tuple[Unit, ...], spectra: dict[str, Tensor], energy: float) -> dict[str, int]:
-    """z_l of every unit: the low rank of its producer's weight, in neurons where these are several outputs each."""
-    found = {}
-    for unit in units:
-        rank = rank_at(spectra[unit.name], energy)
-        found[unit.name] = min(-(-rank * unit.width // unit.producer.outputs), unit.width)
-    return found
 
 
 def plan_widths(
