@@ -8,9 +8,11 @@ from networks import images as pictures
 import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.calibration.survey import survey
+from ldrf.planning.allocation import reachable
 from ldrf.planning.curves import removal_curves
 from ldrf.planning.plan import choices_of, for_target, plan_widths
 from ldrf.planning.ranks import unit_ranks, unit_spectra
+from ldrf.registry import OBJECTIVES
 from ldrf.runtime.progress import progress
 from ldrf.units.targets import Target
 
@@ -56,7 +58,9 @@ def test_coupled_widths_come_in_only_where_the_target_needs_them():
     assert net.coupled and not any(unit.coupled for unit in net.units)
     near, spectra = for_target(net, Target("speedup", 1.1), LOW)
     assert near.units == net.units and spectra.keys() == {unit.name for unit in net.units}
-    far, spectra = for_target(net, Target("speedup", 5.0), LOW)
+    ranks = unit_ranks(net.units, spectra, LOW.energy)
+    most = reachable(OBJECTIVES.find("speedup").cost(net), choices_of(net.units, ranks, LOW))
+    far, spectra = for_target(net, Target("speedup", 1.01 * most), LOW)
     assert any(unit.coupled for unit in far.units) and spectra.keys() == {unit.name for unit in far.units}
     named, _ = for_target(net, Target(widths={net.coupled[0].name: 4}), LOW)
     assert any(unit.coupled for unit in named.units)
