@@ -5,7 +5,7 @@ understood are frozen with a reason a person can read.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -53,8 +53,16 @@ class Flow:
     stated: list[tuple[str, int, np.ndarray]] = field(default_factory=list)  # (module, size it wrote, ids it counts)
     tables: list[tuple[str, np.ndarray]] = field(default_factory=list)  # embeddings, and the ids of their columns
     work: list[tuple[float, np.ndarray]] = field(default_factory=list)  # MACs of a product of values, and its ids
+    # Of a call: where channels lie in its first argument and in its result, and the model's tensor that it moves.
+    channel_dims: dict[str, tuple[int, int]] = field(default_factory=dict)
+    cut_along: dict[str, str] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # Channels, or a list of them for a call with several results
+
+    @property
+    def followed(self) -> Trace:
+        """The trace with what this walk learned, so that it runs with the channels cut that the walk followed."""
+        return replace(self.trace, channel_dims=self.channel_dims, cut_along=self.cut_along)
 
     def fresh(self, count: int) -> np.ndarray:
         first = len(self.parents)

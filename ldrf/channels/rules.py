@@ -175,6 +175,7 @@ def _transposed_groups(flow: Flow, node: fx.Node, arriving: Arriving) -> Channel
     shape, ids = extents(weight), np.repeat(table[:, 0], extents(weight)[1])
     _cut_along(flow, [weight], given.ids)
     _cut_along(flow, [bias], ids)
+    flow.channel_dims[node.name] = 1, 1
     flow.work.append((float(math.prod(shape) * math.prod(extents(args["input"])[2:])), ids))
     return Channels(1, ids)
 

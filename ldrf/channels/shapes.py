@@ -11,7 +11,6 @@ import numpy as np
 from torch import fx
 
 from ldrf.channels.flow import BATCH, FIXED, Channels, Flow, extents, first, module_of, unknown, where
-from ldrf.tracing.narrowing import CHANNEL_DIM
 from ldrf.tracing.operations import operation
 
 Arriving = dict[str, Channels]
@@ -40,7 +39,7 @@ def view(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
         flow.tie(placed, kept, f"its outputs are split{where(node)} together with others that keep their number")
     if placed.ndim + len(old) > 2 and not _survives_cut(flow, given.ids, placed, axis, lead, trail):
         return unknown(flow, node, arriving)
-    node.meta[CHANNEL_DIM] = given.dim, new.start + axis
+    flow.channel_dims[node.name] = given.dim, new.start + axis
     flow.stated.append((module_of(node), placed.shape[axis], kept.ravel()))
     return Channels(new.start + axis, kept.ravel())
 
@@ -112,7 +111,7 @@ def _without(given: Channels, dims: Any) -> Channels:
 def expand(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
     given = first(arriving)
     dim = given.dim + node.meta["val"].ndim - node.args[0].meta["val"].ndim  # pyright: ignore
-    node.meta[CHANNEL_DIM] = given.dim, dim
+    flow.channel_dims[node.name] = given.dim, dim
     return Channels(dim, given.ids)
 
 
@@ -173,7 +172,7 @@ def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list
     why = f"its outputs are split{where(node)} together with others that keep their number"
     table = given.ids.reshape(-1, piece)
     flow.tie(table, table[:1], why)
-    node.meta[CHANNEL_DIM] = given.dim, given.dim
+    flow.channel_dims[node.name] = given.dim, given.dim
     flow.stated += [(module_of(node), size, table[0]) for size in {*sizes, sizes[0] + sizes[1]}]
     return [Channels(given.dim, np.tile(table[0], size // piece)) for size in sizes]
 

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from ldrf.channels import shapes
 from ldrf.channels.flow import Channels, Flow, Slice, first
-from ldrf.tracing.narrowing import CHANNEL_DIM, CUT_ALONG, RESHAPES
+from ldrf.tracing.narrowing import RESHAPES
 from ldrf.tracing.operations import SAME, operation
 from ldrf.tracing.trace import Layer
 
@@ -45,7 +45,7 @@ def embedded(flow: Flow, node: fx.Node) -> Channels | None:
     ids = flow.fresh(int(table.meta["val"].shape[1]))
     flow.slices.append(Slice(name, 1, ids))
     flow.tables.append((name.removesuffix(".weight"), ids))
-    node.meta[CUT_ALONG] = name
+    flow.cut_along[node.name] = name
     return Channels(rank - 1, ids)
 
 
@@ -62,7 +62,6 @@ def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
     way = _way(flow, node)
     if way is None:
         return False
-    before = {call: call.meta.get(CHANNEL_DIM) for call in way}
     for start, size in enumerate(way[0].meta["val"].shape):
         if size == len(ids):
             trial = Flow(flow.trace)
@@ -70,9 +69,6 @@ def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
             if moved is not None and moved.dim == dim and (moved.ids == np.arange(len(ids))).all():
                 _note(flow, trial, way, start, ids)
                 return True
-    for call, places in before.items():
-        call.meta.pop(CHANNEL_DIM, None)
-        call.meta |= {CHANNEL_DIM: places} if places else {}
     return False
 
 
@@ -103,5 +99,6 @@ def _note(flow: Flow, trial: Flow, way: list[fx.Node], dim: int, ids: np.ndarray
     name = flow.trace.names[way[0].name]
     flow.slices.append(Slice(name, dim, ids))
     flow.stated += [(module, size, ids) for module, size, _ in trial.stated]
+    flow.channel_dims |= trial.channel_dims
     for node in way[1:]:
-        node.meta[CUT_ALONG] = name
+        flow.cut_along[node.name] = name

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from ldrf.tracing.narrowing import RESHAPES, narrowed_args
+from ldrf.tracing.narrowing import RESHAPES, RULES, narrowed
 from ldrf.tracing.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
 from ldrf.tracing.trace import Norm, Trace, turned
 
@@ -69,7 +69,7 @@ def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[s
         elif any(user.name in fused for user in node.users):
             continue
         else:
-            values[node.name] = _apply(node, weights, values)
+            values[node.name] = _apply(trace, node, weights, values)
     return values
 
 
@@ -91,13 +91,13 @@ def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values
     return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
 
 
-def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
+def _apply(trace: Trace, node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
     def look_up(n: fx.Node) -> Any:
         return values[n.name] if n.name in values else weights.tensors[n.name]
 
     args: Any = fx.map_arg(node.args, look_up)
     kwargs: Any = fx.map_arg(node.kwargs, look_up)
-    args = narrowed_args(operation(node), node, args)
+    args, kwargs = narrowed(RULES.get(operation(node)), node, args, kwargs, trace.channel_dims.get(node.name))
     if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
         return torch.reshape(args[0], args[1])
     return node.target(*args, **kwargs)  # pyright: ignore
