@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from ldrf.tracing.narrowing import RESHAPES, RULES, narrowed
+from ldrf.tracing.narrowing import narrowed
 from ldrf.tracing.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
+from ldrf.tracing.operator_table import operator_of
 from ldrf.tracing.trace import Norm, Trace, turned
 
 
@@ -97,9 +97,11 @@ def _apply(trace: Trace, node: fx.Node, weights: Weights, values: dict[str, Any]
 
     args: Any = fx.map_arg(node.args, look_up)
     kwargs: Any = fx.map_arg(node.kwargs, look_up)
-    args, kwargs = narrowed(RULES.get(operation(node)), node, args, kwargs, trace.channel_dims.get(node.name))
-    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
-        return torch.reshape(args[0], args[1])
+    operator = operator_of(node)
+    if operator and operator.sizes:
+        args, kwargs = narrowed(operator.sizes, node, args, kwargs, trace.channel_dims.get(node.name))
+    if operator and operator.runs_as:
+        return operator.runs_as(*args)
     return node.target(*args, **kwargs)  # pyright: ignore
 
 

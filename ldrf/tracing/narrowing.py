@@ -10,8 +10,6 @@ from typing import Any
 
 from torch import Tensor, fx
 
-RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
-
 
 @dataclass(frozen=True)
 class Call:
@@ -95,11 +93,9 @@ def map_sizes(call: Call) -> dict[str, Any]:
 
 
 def narrowed(
-    rule: SizeRule | None, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[int, int] | None
+    rule: SizeRule, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[int, int] | None
 ) -> tuple[list[Any], dict[str, Any]]:
     """Positional and named arguments of a call for the maps at hand; untouched where these have the traced width."""
-    if rule is None:
-        return list(args), kwargs
     names = [argument.name for argument in node.target._schema.arguments]  # pyright: ignore
     call = Call(node, {**dict(zip(names, args, strict=False)), **kwargs}, dims)
     changed = rule(call) if isinstance(call.first, Tensor) else {}
@@ -108,17 +104,3 @@ def narrowed(
     for name in changed.keys() & places.keys():
         new[places[name]] = changed[name]
     return new, {**kwargs, **{name: value for name, value in changed.items() if name not in places}}
-
-
-RULES: dict[str, SizeRule] = {
-    "aten.view": sizes_in("size"),
-    "aten._unsafe_view": sizes_in("size"),
-    "aten.reshape": sizes_in("shape"),
-    "aten.expand": sizes_in("size"),
-    **dict.fromkeys((f"aten.conv_transpose{d}d" for d in (1, 2, 3)), count_in("groups")),
-    "aten.split": part_sizes,
-    "aten.split_with_sizes": part_sizes,
-    "aten.slice": slice_ends,
-    **dict.fromkeys(("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm", "aten._fused_rms_norm"), last_size),
-    "aten.native_group_norm": map_sizes,
-}

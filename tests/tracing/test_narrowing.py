@@ -41,7 +41,9 @@ def test_no_module_writes_into_the_nodes_of_a_graph():
     assert {name for name, code in files.items() if any(writes_meta(line) for line in ast.walk(code))} == MAKES_NODES
 
 
-@pytest.mark.parametrize("line", ["n.meta['a'] = 1", "n.meta |= {}", "n.meta.pop('a')", "del n.meta['a']", "n.meta = {}"])
+@pytest.mark.parametrize(
+    "line", ["n.meta['a'] = 1", "n.meta |= {}", "n.meta.pop('a')", "del n.meta['a']", "n.meta = {}"]
+)
 def test_a_written_mark_would_be_seen(line: str):
     assert any(writes_meta(part) for part in ast.walk(ast.parse(line)))
 
