@@ -2,6 +2,7 @@
 
 from ldrf._version import __version__
 from ldrf.calibration.mirroring import mirrored
+from ldrf.channels.operators import Operator, register_operator
 from ldrf.config import FinetuneConfig, PruneConfig
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.finetuning.loop import finetune
@@ -25,6 +26,7 @@ __all__ = [
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
+    "Operator",
     "PruneConfig",
     "PruneResult",
     "SingleLayer",
@@ -40,5 +42,6 @@ __all__ = [
     "mirrored",
     "prune",
     "prune_layer",
+    "register_operator",
     "save",
 ]
