@@ -16,7 +16,8 @@ from ldrf.methods.cutting import judged
 from ldrf.methods.method import Findings, Method, Step
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
-from ldrf.reconstruction.unit_solver import Reconstruction, Solution, cut_solution
+from ldrf.reconstruction.solution import Solution, cut_solution
+from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.units.unit import Unit
 
 
