@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ldrf.errors import LdrfError
+from ldrf.registry import SOLVERS
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
@@ -83,7 +84,9 @@ class PruneConfig:
     """Makes a run repeatable bit for bit on one machine."""
 
     def __post_init__(self) -> None:
-        _check_choices(self, ("selection", Selection), ("solver", Solver), ("metric", Metric))
+        _check_choices(self, ("selection", Selection), ("metric", Metric))
+        if self.solver not in SOLVERS.names:
+            raise LdrfError(f"The 'solver' must be one of {', '.join(SOLVERS.names)}. Got {self.solver!r} instead.")
         if self.allocation is not None:  # None leaves it to the method
             _check_choices(self, ("allocation", Allocation))
         object.__setattr__(self, "memory", byte_count(self.memory))

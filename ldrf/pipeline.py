@@ -20,10 +20,11 @@ from ldrf.planning.ranks import Analysis, rank_layers
 from ldrf.recomposition.best import Chosen, choose
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.recomposition.verification import verify
-from ldrf.reconstruction.joint_solver import reconstruct_together
+from ldrf.reconstruction.all_units import reconstruct_together
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.metric import unit_metrics
-from ldrf.reconstruction.unit_solver import commit_solution, refit_outputs
+from ldrf.reconstruction.refitting import refit_outputs
+from ldrf.reconstruction.solution import commit_solution
 from ldrf.result import PruneResult
 from ldrf.run import Run, begin_run, hand_out
 from ldrf.runtime.processes import agreed

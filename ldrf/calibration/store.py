@@ -1,11 +1,11 @@
-"""A place for activations with a byte budget: what does not fit in memory goes to a nameless file."""
+"""A store of activations with a byte budget: what does not fit in memory goes to a file without a name."""
 
 import tempfile
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
@@ -13,7 +13,23 @@ from torch import Tensor
 
 from ldrf.files.writing import told
 
-Key = tuple[str, ...] | tuple[Any, ...]
+Owner = Literal["dense", "slim", "unit"]
+Role = Literal["value", "input", "partner input", "goal", "shortcut", "side"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Under which a tensor is stored: whose it is, of which chunk, and what it is.
+
+    A network owns the ``value`` of a node, called ``name``. The unit at hand owns the ``input`` of its producer and of
+    its partners; the ``goal`` of each consumer and the ``shortcut`` its output is added to, by the consumer's number;
+    and, on the ``side``, the other values that its path reads.
+    """
+
+    owner: Owner
+    chunk: int
+    role: Role
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -120,6 +136,16 @@ class ActivationStore:
             place = self._disk.pop(key)
             assert self._file is not None
             self._file.free(place.start, place.size)
+
+    def keys(self, owner: Owner, chunk: int, role: Role) -> dict[str, Key]:
+        """The keys of all that an owner has in one role, by name."""
+        return {key.name: key for key in self if (key.owner, key.chunk, key.role) == (owner, chunk, role)}
+
+    def drop_all(self, owner: Owner) -> None:
+        """Drop everything that an owner has."""
+        for key in self:
+            if key.owner == owner:
+                self.drop(key)
 
     @property
     def spilled(self) -> int:

@@ -18,7 +18,8 @@ from ldrf.methods.shared.method import Method, Step
 from ldrf.planning.findings import Findings
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
-from ldrf.reconstruction.unit_solver import Reconstruction, Solution, cut_solution
+from ldrf.reconstruction.solution import Solution, cut_solution
+from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.units.unit import Unit
 
 

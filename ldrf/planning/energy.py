@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ldrf.algebra.decomposition import Decomposition, decompose, rank_at
+from ldrf.algebra.descent import shuffled
 from ldrf.calibration.network import Network, check_prunable, read_network
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
@@ -229,11 +230,7 @@ def _tuned(model: nn.Module, task: _Task, steps: int, rate: float, seed: int) ->
     norms = [m for m in tuned.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     optimiser = torch.optim.Adam(tuned.parameters(), lr=rate)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, max(steps, 1))
-    generator = torch.Generator().manual_seed(seed)
-    order: list[int] = []
-    for _ in range(steps):
-        order = order or [task.fitting[i] for i in torch.randperm(len(task.fitting), generator=generator)]
-        chunk = order.pop()
+    for _, chunk in zip(range(steps), shuffled(task.fitting, seed), strict=False):
         for norm in norms:
             norm.train(task.chunks[chunk].rows > 1)  # a single row has no variance
         loss = _loss(tuned, task, chunk)

@@ -31,7 +31,8 @@ from ldrf.files.strict_json import read_json
 from ldrf.files.writing import told, write_whole
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import Plan
-from ldrf.reconstruction.unit_solver import Reconstruction, Solution
+from ldrf.reconstruction.solution import Solution
+from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.runtime.processes import from_first
 from ldrf.saving.run_settings import compare, described
 from ldrf.units.targets import Target

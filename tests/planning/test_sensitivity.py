@@ -1,5 +1,8 @@
 """What one unit's cut does to the outputs, against the same cut in the model itself."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false
+
 import copy
 
 import pytest

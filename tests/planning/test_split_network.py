@@ -1,5 +1,8 @@
 """Layers split in two: at full rank the same network, below it the truncated SVD."""
 
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportGeneralTypeIssues=false
+
 import pytest
 import torch
 from networks import Chain, Grouped, Mlp, images, make

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ldrf.algebra.moments import Moments
 from ldrf.reconstruction.problem import Problem
-from ldrf.reconstruction.unit_solver import moments_on
+from ldrf.reconstruction.refitting import moments_on
 from ldrf.units.columns import neuron_columns
 
 

@@ -11,7 +11,8 @@ from ldrf.planning.findings import Findings
 from ldrf.planning.selection import neuron_scores
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
-from ldrf.reconstruction.unit_solver import Reconstruction, Solution, cut_solution, held_out_error
+from ldrf.reconstruction.solution import Solution, cut_solution, held_out_error
+from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.units.unit import Unit
 
 # One score per neuron [n] for each unit by name; the largest stay.
