@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from torch import Tensor, nn
 from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.config import FinetuneConfig
-from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.events import OnEvent, teller
+from ldrf.files.checksums import fingerprint
 from ldrf.finetuning.data import Part, in_memory, own_batches, parts, read_sample
 from ldrf.finetuning.distillation import (
     embedding_distance,
@@ -78,7 +80,8 @@ def finetune(
     run = Run.of(start, config.rate)
     training, judging = _split(run.student, batches, held_out, config)
     example = _example(run.student, judging, config)
-    check_same([*start.state_dict().values(), *example.tensors()], "weights and images")
+    given = enumerate([*start.state_dict().values(), *example.tensors()])
+    check_same(partial(fingerprint, given), "weights and images")
     task = _task(run, dense, judging, example, config)
     if not resumed(run, resume, config, start):
         run.begin(*_judge(run.student, task))
@@ -158,8 +161,9 @@ def _tried(model: nn.Module, inputs: Inputs) -> Tensor:
         outputs = inputs.call(model)
     except Exception as problem:
         shapes = ", ".join(str(tuple(t.shape)) for t in inputs.tensors())
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise LdrfError(f"{type(model).__name__} cannot take a batch of shape {shapes}: {first}") from problem
+        raise LdrfError(
+            f"{type(model).__name__} cannot take a batch of shape {shapes}: {first_line(problem)}"
+        ) from problem
     return main_output(outputs)
 
 

@@ -1,8 +1,6 @@
 """The state of a fine-tuning run: what changes from step to step, and its file, from which a killed run goes on."""
 
 import copy
-import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,7 +11,9 @@ from torch import Tensor, nn
 
 from ldrf.algebra.muon import Muon
 from ldrf.errors import LdrfError
+from ldrf.files.checksums import state_checksum
 from ldrf.files.tensor_files import read_torch
+from ldrf.files.writing import replacing
 from ldrf.result import Epoch
 from ldrf.runtime.processes import from_first, is_first
 
@@ -100,7 +100,7 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
         "config": asdict(config),
-        "start": _fingerprint(start),
+        "start": state_checksum(start.state_dict()),
         "student": run.student.state_dict(),
         "average": run.average.state_dict(),
         "optimiser": run.optimiser.state_dict(),
@@ -108,8 +108,8 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
         "epochs": [asdict(e) for e in run.epochs],
         **{name: getattr(run, name) for name in NUMBERS},
     }
-    torch.save(state, path.with_name(path.name + ".tmp"))
-    os.replace(path.with_name(path.name + ".tmp"), path)
+    with replacing(path) as beside:
+        torch.save(state, beside)
 
 
 def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
@@ -133,7 +133,7 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
         found, origin = dict(state["config"]), state["start"]
     except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
-    if origin != _fingerprint(start):
+    if origin != state_checksum(start.state_dict()):
         raise LdrfError(f"'{path}' is the state of another slim model's run: delete it to start anew.")
     if found != asdict(config):
         changed = sorted(name for name, value in asdict(config).items() if found.get(name) != value)
@@ -158,11 +158,3 @@ def _take_over(run: Run, state: Mapping[str, Any]) -> None:
         if type(state[name]) is not type(getattr(run, name)):
             raise TypeError(f"{name} is a {type(state[name]).__name__}")
         setattr(run, name, state[name])
-
-
-def _fingerprint(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

@@ -2,8 +2,6 @@
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from markupsafe import Markup
 from ldrf._version import __version__
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import PAGE
+from ldrf.files.writing import write_whole
 from ldrf.report import bars, plots
 from ldrf.report.comparison import series_of
 from ldrf.report.headline import points, settings, short, tiles
@@ -37,7 +36,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     path = _place([run.folder for run in runs]) if out is None else Path(out).expanduser()
     if path.suffix != ".html" or path.is_dir():
         raise LdrfError(f"The report must be a file that ends in .html. Got '{path}' instead.")
-    _write(path, render(runs))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, render(runs))
     return path
 
 
@@ -47,20 +47,6 @@ def _place(folders: Sequence[Path]) -> Path:
     if len({folder.resolve().parent for folder in folders}) > 1:
         raise LdrfError("The results do not lie in one folder: say where the report goes with --out FILE.html.")
     return folders[0].parent / PAGE
-
-
-def _write(path: Path, text: str) -> None:
-    """Write beside the place and rename, so that a page is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
 
 
 def render(runs: Sequence[Run]) -> str:

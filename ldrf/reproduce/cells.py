@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from tqdm import tqdm
 
 from ldrf.errors import LdrfError
 from ldrf.files.strict_json import plain, read_json
+from ldrf.files.writing import write_whole
 from ldrf.result import versions
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
@@ -70,9 +70,7 @@ class Shelf:
             "versions": versions(),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self._file(cell).with_suffix(".tmp")
-        beside.write_text(json.dumps(plain(record), indent=1) + "\n")
-        os.replace(beside, self._file(cell))
+        write_whole(self._file(cell), json.dumps(plain(record), indent=1) + "\n")
         return record
 
     def clear(self, cell: Cell) -> None:

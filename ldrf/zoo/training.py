@@ -1,6 +1,5 @@
 """Train or fine-tune CIFAR-10 networks by the paper's recipe, resumable after a kill."""
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,6 +16,7 @@ from ldrf.calibration.augmentation import augment
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
 from ldrf.files.tensor_files import read_torch
+from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs
 from ldrf.runtime.allocator import keep_large_blocks
 from ldrf.runtime.layout import lay_out, layout_for
@@ -178,8 +178,8 @@ def _keep(
         "epoch": len(curve),
         "curve": curve,
     }
-    torch.save(state, path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
+    with replacing(path) as beside:
+        torch.save(state, beside)
 
 
 def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> list[list[float]]:
@@ -223,5 +223,5 @@ def training_curve(folder: str | Path) -> list[tuple[int, float, float]]:
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
     """Write a state dict as safetensors, matrices and kernels in half precision, vectors as they are."""
     half = {k: (t.half() if t.is_floating_point() and t.ndim > 1 else t).contiguous() for k, t in state.items()}
-    save_file(half, path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
+    with replacing(path) as beside:
+        save_file(half, beside)
