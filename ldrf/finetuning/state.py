@@ -19,7 +19,7 @@ from ldrf.runtime.processes import from_first, is_first
 
 
 @dataclass
-class Run:
+class TuningRun:
     """The model being trained, the running mean of its weights, the best weights so far, and the curve."""
 
     student: nn.Module
@@ -35,7 +35,7 @@ class Run:
     epochs: list[Epoch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, start: nn.Module, rate: float) -> "Run":
+    def of(cls, start: nn.Module, rate: float) -> "TuningRun":
         """A run that begins with the weights of ``start``, trained in float32."""
         student = copy.deepcopy(start).float().requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
@@ -92,7 +92,7 @@ def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 NUMBERS = ("began", "best_score", "best_distance", "best_epoch", "trained", "judged")
 
 
-def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> None:
+def keep(run: TuningRun, path: str | Path | None, config: Any, start: nn.Module) -> None:
     """Write the state after an epoch, all or nothing; of several processes the first does."""
     if path is None or not is_first():
         return
@@ -112,7 +112,7 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
         torch.save(state, beside)
 
 
-def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
+def resumed(run: TuningRun, path: str | Path | None, config: Any, start: nn.Module) -> bool:
     """Bring ``run`` to where the file says it was; False where there is no such file."""
     state = None if path is None else from_first(lambda: _stored(Path(path).expanduser(), config, start))
     if state is None:
@@ -144,7 +144,7 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
     return state
 
 
-def _take_over(run: Run, state: Mapping[str, Any]) -> None:
+def _take_over(run: TuningRun, state: Mapping[str, Any]) -> None:
     wanted = {name: tensor.shape for name, tensor in run.best.items()}
     if {name: tensor.shape for name, tensor in state["best"].items()} != wanted:
         raise ValueError("the best weights are those of another model")

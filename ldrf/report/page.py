@@ -16,7 +16,7 @@ from ldrf.report import bars, plots
 from ldrf.report.comparison import series_of
 from ldrf.report.headline import points, settings, short, tiles
 from ldrf.report.loading import load_code
-from ldrf.report.runs import Run, UnitRow, read_run
+from ldrf.report.runs import ReportedRun, UnitRow, read_run
 
 TEMPLATES = Path(__file__).parent / "templates"
 # What keeps the page of a deep network, or of many, under a megabyte:
@@ -49,7 +49,7 @@ def _place(folders: Sequence[Path]) -> Path:
     return folders[0].parent / PAGE
 
 
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[ReportedRun]) -> str:
     """The page as text: all about one run, or a comparison and a shorter part about each of several."""
     style, script = ((TEMPLATES / name).read_text() for name in ("style.css", "script.js"))
     environment = Environment(
@@ -84,7 +84,7 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def small_plots(run: Run) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
+def small_plots(run: ReportedRun) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
     """Spectrum and error curve of each unit that has either; of very many, those cut hardest."""
     known = [unit for unit in run.units if unit.spectrum or len(unit.curve) > 1]
     hardest = sorted(known, key=lambda unit: unit.share)[:PLOTTED]
