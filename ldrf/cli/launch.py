@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[reportPrivateImportUsage]
 
 from ldrf.cli.output import UsageError
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 
 GIVEN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 PATIENCE = 40.0  # seconds without a sign of life after which a process is taken for dead
@@ -85,8 +85,7 @@ def _as_errors(rank: int, count: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        first = str(problem).strip().splitlines()[0]
-        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first}") from problem
+        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first_line(problem)}") from problem
 
 
 @contextlib.contextmanager

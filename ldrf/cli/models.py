@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import ldrf
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.files.record import read_record
 from ldrf.files.tensor_files import read_safetensors, read_torch
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
@@ -84,7 +84,7 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
         return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights file" if pretrained else ""
-        raise LdrfError(f"{kind} could not make '{name}' ({_first_line(problem)}){hint}.") from problem
+        raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem)}){hint}.") from problem
 
 
 def _from_factory(name: str) -> nn.Module:
@@ -162,7 +162,3 @@ def _unwrap(found: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(found, Mapping) or not found or not all(isinstance(t, Tensor) for t in found.values()):
         raise LdrfError(f"'{path}' holds no state dict: a dict of tensors was expected.")
     return {str(key).removeprefix("module."): tensor for key, tensor in found.items()}
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__

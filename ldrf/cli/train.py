@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from ldrf.cli.models import ZOO, load_weights
 from ldrf.cli.output import Report, facts
 from ldrf.data.sources import open_cifar10
-from ldrf.zoo.training import Recipe, evaluate, save_weights, train
+from ldrf.zoo.training import TrainingSettings, evaluate, save_weights, train
 
 HELP = """Train a network on CIFAR-10 by the paper's recipe; the same command resumes after a kill.
 
@@ -31,7 +31,7 @@ class Train:
     """Trained weights to go on from (safetensors or .pth), instead of random ones."""
     json: bool = False
     """Print one JSON object instead of the table."""
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingSettings = field(default_factory=TrainingSettings)
 
     def run(self) -> Report:
         """Train to the last epoch, resuming what is in the folder, and keep the weights."""

@@ -28,7 +28,7 @@ from ldrf.errors import LdrfError
 from ldrf.files.checksums import fingerprint
 from ldrf.files.result_folders import JOURNAL, LEARNED, LOCK, RECORD, SETTINGS, check_place, unfinished
 from ldrf.files.strict_json import read_json
-from ldrf.files.writing import told, write_whole
+from ldrf.files.writing import disk_errors_as_sentence, write_whole
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import Plan
 from ldrf.reconstruction.solution import Solution
@@ -114,7 +114,7 @@ class Journal:
     def _keep_findings(self, findings: Findings) -> None:
         if self.folder is None:
             return
-        with told(f"begin a run in '{self.folder.parent}'"):
+        with disk_errors_as_sentence(f"begin a run in '{self.folder.parent}'"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(self.folder)
             text = json.dumps({"format": FORMAT, "settings": self.settings}, indent=2)
@@ -173,7 +173,7 @@ class Journal:
         }
         head = json.dumps({"facts": facts, "rows": rows})
         data = save(tensors, {"ldrf": head, "sha256": _digest(head, tensors)})
-        with told(f"write '{self.folder / name}'", REMEDY):
+        with disk_errors_as_sentence(f"write '{self.folder / name}'", REMEDY):
             write_whole(self.folder / name, data)
 
 
@@ -204,7 +204,7 @@ def discard(folder: Path) -> None:
     """Throw an unfinished run away, unless another process is at it."""
     check_place(folder)
     if unfinished(folder):
-        with told(f"clear '{folder / JOURNAL}' away"):
+        with disk_errors_as_sentence(f"clear '{folder / JOURNAL}' away"):
             held = Lock(folder / JOURNAL)
             shutil.rmtree(folder / JOURNAL)
             held.release()
