@@ -7,6 +7,7 @@ from ldrf._version import __version__
 
 if TYPE_CHECKING:
     from ldrf.calibration.mirroring import mirrored
+    from ldrf.channels.operators import Operator, register_operator
     from ldrf.config import FinetuneConfig, PruneConfig
     from ldrf.errors import LdrfError, LdrfWarning
     from ldrf.finetuning.loop import finetune
@@ -30,6 +31,7 @@ __all__ = [
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
+    "Operator",
     "PruneConfig",
     "PruneResult",
     "SingleLayer",
@@ -45,6 +47,7 @@ __all__ = [
     "mirrored",
     "prune",
     "prune_layer",
+    "register_operator",
     "save",
 ]
 
@@ -59,6 +62,7 @@ _HOME = {
     "LayerRank": "ldrf.planning.ranks",
     "LdrfError": "ldrf.errors",
     "LdrfWarning": "ldrf.errors",
+    "Operator": "ldrf.channels.operators",
     "PruneConfig": "ldrf.config",
     "PruneResult": "ldrf.result",
     "SingleLayer": "ldrf.reconstruction.single_layer",
@@ -73,6 +77,7 @@ _HOME = {
     "mirrored": "ldrf.calibration.mirroring",
     "prune": "ldrf.pipeline",
     "prune_layer": "ldrf.reconstruction.single_layer",
+    "register_operator": "ldrf.channels.operators",
     "save": "ldrf.saving.checkpoint",
 }
 

@@ -57,8 +57,9 @@ def read_network(
     graph = trace(copied, calibration.example)
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
-    units, skipped = usable_units(graph, dense, copied, calibration.example, protected)
-    skipped = (*skipped, *unfollowed_layers(copied, graph, units, skipped))
+    usable = usable_units(graph, dense, copied, calibration.example, protected)
+    units, graph = usable.units, usable.trace
+    skipped = (*usable.skipped, *unfollowed_layers(copied, graph, units, usable.skipped))
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once

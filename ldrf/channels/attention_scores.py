@@ -12,16 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.operations import operation
+from ldrf.tracing.operator_table import kind_of
 from ldrf.tracing.trace import Layer, Trace
 
-# Calls between a layer and a product that leave every value as it is, but for a constant factor.
-NAMES = """
-    view reshape _unsafe_view permute transpose t clone contiguous alias detach dropout expand unsqueeze squeeze
-    split split_with_sizes chunk unbind select slice _to_copy to
-"""
-MOVES = {"getitem", *(f"aten.{name}" for name in NAMES.split())}
-FACTORS = {"aten.mul", "aten.div"}
 Affine = dict[str, tuple[Tensor, Tensor]]  # layer node -> weight and bias
 Sums = tuple[Tensor, Tensor]  # q^T q and k^T k of every head [h, n, n]
 
@@ -45,7 +38,7 @@ def layer_behind(trace: Trace, node: fx.Node) -> tuple[Layer, list[fx.Node]] | N
     way: list[fx.Node] = []
     while node.name not in made:
         read = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor | list | tuple)]
-        if operation(node) not in MOVES | FACTORS or len(read) != 1:
+        if kind_of(node) not in ("moves", "scales") or len(read) != 1:
             return None
         way.append(node)
         node = read[0]
@@ -93,7 +86,7 @@ def _numbered(trace: Trace, values: Mapping[str, Any], name: str) -> Tensor:
     now: Any = torch.arange(layer.outputs, dtype=torch.float32).view(shape).expand_as(values[layer.result])
     at = layer.result
     for node in reversed(way):
-        if operation(node) not in FACTORS:
+        if kind_of(node) != "scales":
             given = {n.name: values[n.name] for n in node.all_input_nodes if n.name in values} | {at: now}
             now = run(trace, Weights({}, {}), (node,), given)[node.name]
         at = node.name

@@ -5,10 +5,8 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from ldrf.channels.flow import FIXED, Channels, Flow, extents, first, unknown, where
+from ldrf.channels.flow import FIXED, Arriving, Channels, Flow, extents, first, unknown, where
 from ldrf.channels.tensors import cut_along
-
-Arriving = dict[str, Channels]
 
 
 def join(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -20,8 +18,8 @@ def join(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     if len(dims) > 1 or any(part.meta["val"].ndim != rank for part in parts):
         return unknown(flow, node, arriving)
     if dims == {dim}:
-        fixed = lambda part: np.full(extents(part)[dim], FIXED)  # noqa: E731
-        return Channels(dim, np.concatenate([arriving[p.name].ids if p.name in arriving else fixed(p) for p in parts]))
+        ids = [arriving[p.name].ids if p.name in arriving else np.full(extents(p)[dim], FIXED) for p in parts]
+        return Channels(dim, np.concatenate(ids))
     return _side_by_side(flow, node, arriving)
 
 

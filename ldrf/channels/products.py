@@ -7,10 +7,9 @@ import numpy as np
 from torch import fx
 
 from ldrf.channels.attention_scores import Scores, layer_behind
-from ldrf.channels.flow import BATCH, Channels, Flow, extents, unknown, where
+from ldrf.channels.flow import BATCH, Arriving, Channels, Flow, extents, unknown, where
 from ldrf.tracing.operations import operation
 
-Arriving = dict[str, Channels]
 ATTENTION = "aten.scaled_dot_product_attention"
 
 

@@ -5,16 +5,15 @@ channels at the same place of each part become one neuron.
 """
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from torch import fx
+from torch import Tensor, fx
 
-from ldrf.channels.flow import BATCH, FIXED, Channels, Flow, extents, first, module_of, unknown, where
-from ldrf.tracing.narrowing import CHANNEL_DIM
+from ldrf.channels.flow import BATCH, FIXED, Arriving, Channels, Flow, Rule, extents, first, module_of, unknown, where
 from ldrf.tracing.operations import operation
 
-Arriving = dict[str, Channels]
 LARGEST = 4_000_000  # entries of a view that are looked at
 
 
@@ -40,7 +39,6 @@ def view(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
         flow.tie(placed, kept, f"its outputs are split{where(node)} together with others that keep their number")
     if placed.ndim + len(old) > 2 and not _survives_cut(flow, given.ids, placed, axis, lead, trail):
         return unknown(flow, node, arriving)
-    node.meta[CHANNEL_DIM] = given.dim, new.start + axis
     flow.stated.append((module_of(node), placed.shape[axis], kept.ravel()))
     return Channels(new.start + axis, kept.ravel())
 
@@ -72,24 +70,48 @@ def _survives_cut(flow: Flow, ids: np.ndarray, placed: np.ndarray, axis: int, le
         return False  # nothing is left that could be cut alone
     along = np.moveaxis(wanted, axis, 0).reshape(placed.shape[axis], -1)[:, 0]
     expected = np.compress(along != gone, wanted, axis)
-    found = np.tile(np.repeat(names[names != gone], trail), lead)
-    return found.size == expected.size and bool((found == expected.ravel()).all())
+    left = np.tile(np.repeat(names[names != gone], trail), lead)
+    return left.size == expected.size and bool((left == expected.ravel()).all())
+
+
+def reordered(*order: int) -> Rule:
+    """The rule of a call that reorders dimensions: number i of its result is ``order[i]`` of what it reads."""
+
+    def rule(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+        return _permuted(first(arriving), order)
+
+    return rule
 
 
 def permute(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
-    given = first(arriving)
-    rank = node.meta["val"].ndim
+    """Dimensions in another order, which the second argument lists."""
+    order: Any = node.args[1]
+    return _permuted(first(arriving), order)
+
+
+def transpose(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+    """Two dimensions that change places: those that are named, or the first two."""
     args: Any = node.args
-    if operation(node) == "aten.permute":
-        order = [int(d) % rank for d in args[1]]
-    else:
-        one, two = (int(d) % rank for d in args[1:3]) if len(args) > 2 else (0, 1)
-        order = list(range(rank))
-        order[one], order[two] = two, one
-    return Channels(order.index(given.dim), given.ids)
+    order = list(range(node.meta["val"].ndim))
+    one, two = args[1:3] if len(args) > 2 else (0, 1)
+    order[one], order[two] = order[two], order[one]
+    return _permuted(first(arriving), order)
+
+
+def _permuted(given: Channels, order: Sequence[int]) -> Channels:
+    return Channels([int(d) % len(order) for d in order].index(given.dim), given.ids)
+
+
+def picked(flow: Flow, node: fx.Node, arriving: dict[str, Any]) -> Channels | None:
+    """One result of a call with several: that of a split, or the first of a norm or pool with statistics."""
+    given, place = next(iter(arriving.values())), int(node.args[1])  # pyright: ignore
+    if isinstance(given, list):
+        return given[place]
+    return given if isinstance(node.meta.get("val"), Tensor) else None
 
 
 def unsqueeze(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+    """A new dimension of one index."""
     given = first(arriving)
     at = int(node.args[1]) % node.meta["val"].ndim  # pyright: ignore
     return Channels(given.dim + (at <= given.dim), given.ids)
@@ -112,7 +134,6 @@ def _without(given: Channels, dims: Any) -> Channels:
 def expand(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
     given = first(arriving)
     dim = given.dim + node.meta["val"].ndim - node.args[0].meta["val"].ndim  # pyright: ignore
-    node.meta[CHANNEL_DIM] = given.dim, dim
     return Channels(dim, given.ids)
 
 
@@ -173,7 +194,6 @@ def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list
     why = f"its outputs are split{where(node)} together with others that keep their number"
     table = given.ids.reshape(-1, piece)
     flow.tie(table, table[:1], why)
-    node.meta[CHANNEL_DIM] = given.dim, given.dim
     flow.stated += [(module_of(node), size, table[0]) for size in {*sizes, sizes[0] + sizes[1]}]
     return [Channels(given.dim, np.tile(table[0], size // piece)) for size in sizes]
 

@@ -11,22 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.attention_scores import MOVES, Scores, Sums
+from ldrf.channels.attention_scores import Scores, Sums
 from ldrf.channels.products import ATTENTION
 from ldrf.reconstruction.problem import Problem, apply_affine
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.operations import operation
+from ldrf.tracing.operator_table import operator_of
 from ldrf.tracing.patches import output_rows
 from ldrf.units.columns import reader_columns
 from ldrf.units.unit import Unit
 
-# Calls that mix positions alike for all neurons of a head.
-NAMES = """
-    mean sum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d
-    upsample_nearest2d upsample_bilinear2d
-"""
-LINEAR = MOVES | {f"aten.{name}" for name in NAMES.split()}
-PRODUCTS = {"aten.bmm", "aten.matmul"}
 Parts = tuple[Tensor, tuple[Tensor, ...]]  # heads' outputs of the producer [h, n] and inputs of each consumer [h, n]
 
 
@@ -73,9 +67,10 @@ def _is_linear(problem: Problem) -> bool:
         fused = operation(node) == ATTENTION
         if not any(read) or (node.name in scored and not fused):
             continue  # what comes of queries and keys weighs the values, and is no neuron itself
-        mixes = operation(node) in PRODUCTS and sum(read) == 1
+        operator = operator_of(node)
+        mixes = operator is not None and operator.kind == "product" and sum(read) == 1
         attends = fused and (sum(read) == 1 or node.name in scored) and _name(node.args[2]) in own
-        if not (operation(node) in LINEAR or mixes or attends):
+        if not ((operator and operator.is_linear) or mixes or attends):
             return False
         own.add(node.name)
     return True

@@ -4,12 +4,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from ldrf.tracing.narrowing import RESHAPES, narrowed_args
+from ldrf.tracing.narrowing import narrowed
 from ldrf.tracing.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
+from ldrf.tracing.operator_table import operator_of
 from ldrf.tracing.trace import Norm, Trace, turned
 
 
@@ -69,7 +69,7 @@ def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[s
         elif any(user.name in fused for user in node.users):
             continue
         else:
-            values[node.name] = _apply(node, weights, values)
+            values[node.name] = _apply(trace, node, weights, values)
     return values
 
 
@@ -91,15 +91,17 @@ def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values
     return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
 
 
-def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
+def _apply(trace: Trace, node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
     def look_up(n: fx.Node) -> Any:
         return values[n.name] if n.name in values else weights.tensors[n.name]
 
     args: Any = fx.map_arg(node.args, look_up)
     kwargs: Any = fx.map_arg(node.kwargs, look_up)
-    args = narrowed_args(operation(node), node, args)
-    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
-        return torch.reshape(args[0], args[1])
+    operator = operator_of(node)
+    if operator and operator.sizes:
+        args, kwargs = narrowed(operator.sizes, node, args, kwargs, trace.channel_dims.get(node.name))
+    if operator and operator.runs_as:
+        return operator.runs_as(*args)
     return node.target(*args, **kwargs)  # pyright: ignore
 
 

@@ -5,17 +5,11 @@ from typing import Any
 
 from torch import fx
 
-from ldrf.tracing.narrowing import RESHAPES
-
 CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
 LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
 LAYER_CALLS = CONVOLUTIONS | TRANSPOSED | LINEARS
 NORM = "aten._native_batch_norm_legit_no_training"
-# Calls that a tensor of the model goes through before it meets channels, as in scale.view(-1, 1, 1).
-SAME = {f"aten.{name}" for name in ("clone", "alias", "detach", "_to_copy", "contiguous")}
-MOVED = {f"aten.{name}" for name in ("unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "slice", "select")}
-TENSOR_VIEWS = RESHAPES | SAME | MOVED
 
 
 def operation(node: fx.Node) -> str:

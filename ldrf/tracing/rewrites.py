@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, fx
 
-from ldrf.tracing.operations import CONVOLUTIONS, TENSOR_VIEWS, bound_args, operation, same_padding
+from ldrf.tracing.operations import CONVOLUTIONS, bound_args, operation, same_padding
+from ldrf.tracing.operator_table import kind_of
 
 
 def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
@@ -13,7 +14,8 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
     views: set[str] = set(names)
     for node in graph.nodes:
         tensors = {n.name for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)}
-        if operation(node) in TENSOR_VIEWS and tensors <= views:  # beside these it may read a size
+        is_moved = kind_of(node) == "moves" and isinstance(node.meta.get("val"), Tensor)
+        if is_moved and tensors and tensors <= views:  # beside these it may read a size
             views.add(node.name)
     for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
         if len(node.users) == 1:

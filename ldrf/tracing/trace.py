@@ -6,7 +6,7 @@ BatchNorm that directly follows one is folded into it, so that the maths sees on
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -103,6 +103,10 @@ class Trace:
     parameters: dict[str, int]  # parameter name -> number of elements
     constants: dict[str, Tensor]  # placeholder -> tensor written in the model's code
     fixed: frozenset[str]  # placeholders of tensors that a state dict does not carry, so they cannot be cut
+    # What a walk over the channels adds: where they lie in the first argument and in the result of a call, and the
+    # model's own tensor that a call looks up or moves and that is cut with them.
+    channel_dims: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    cut_along: Mapping[str, str] = field(default_factory=dict)
 
     def index(self, node: str) -> int:
         return self._positions[node]

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ldrf.channels.attention_scores import Scores, readers_behind
-from ldrf.channels.walk import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
-from ldrf.tracing.operations import operation
+from ldrf.channels.walk import FIXED, Flow, Slice, layer_tensors
+from ldrf.tracing.operator_table import kind_of
 from ldrf.tracing.patches import COLUMNS, count_columns
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.unit import Consumer, Skipped, Unit, row_slices, tied
@@ -234,6 +234,6 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
 def activation_behind(trace: Trace, name: str) -> str | None:
     """The activation that alone reads the value ``name``, if there is one."""
     users = list(trace.node(name).users)
-    if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:
+    if len(users) == 1 and kind_of(users[0]) == "activation" and len(users[0].all_input_nodes) == 1:
         return users[0].name
     return None

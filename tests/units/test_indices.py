@@ -21,7 +21,7 @@ from ldrf.tracing.lean_run import input_values
 from ldrf.units.indices import as_it_stands, covering, cut_weights, least_width, stated_sizes, surviving
 from ldrf.units.module_surgery import cut_plainly
 
-FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2)
+FAST = ldrf.PruneConfig(solver="closed-form", energy=0.2, multiple=1)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
