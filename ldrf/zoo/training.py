@@ -20,42 +20,9 @@ from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs
 from ldrf.runtime.allocator import keep_large_blocks
 from ldrf.runtime.layout import lay_out, layout_for
+from ldrf.zoo.training_settings import TrainingSettings
 
 PARTS = 8  # how often training for a number of iterations is measured and kept
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """SGD with momentum, flips and padded crops, linearly falling rate (Sec. "VGG-9 on CIFAR-10").
-
-    The paper trains 200 epochs from a rate of 0.1 with weight decay 1e-4; the short schedule here
-    warms up first and wants the stronger decay to reach the same accuracy in a dozen epochs.
-    """
-
-    epochs: int = 12
-    """Passes over the training images."""
-    batch: int = 100
-    """Images per step."""
-    rate: float = 0.1
-    """Top learning rate."""
-    warmup: float = 1.0
-    """Epochs of linear rise before the linear fall."""
-    momentum: float = 0.9
-    """Momentum (Nesterov)."""
-    decay: float = 5e-4
-    """Weight decay of conv and linear weights."""
-    smoothing: float = 0.1
-    """Label smoothing."""
-    seed: int = 0
-    """Seed of the order and the augmentation."""
-    iterations: int | None = None
-    """Steps in all, instead of epochs."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "rate", "iterations"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise LdrfError(f"The '{name}' of the training must be positive. Got {value} instead.")
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from networks import NET
 
 from ldrf.cli import main
 from ldrf.cli import reproduce as command
-from ldrf.cli.reproduce import Reproduce
+from ldrf.cli.arguments.reproduce import Reproduce
 from ldrf.reproduce import page
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.recipe import Recipe, Scale, Section, prune_cell
@@ -96,12 +96,14 @@ def test_wrong_arguments_are_told_before_the_work(argv, code, words, tmp_path, m
 def test_quick_takes_what_is_bundled_and_keeps_away_from_the_projects_results():
     asked = Reproduce("resnet20-cifar10", quick=True)
     recipe = RECIPES["resnet20-cifar10"]
-    assert asked._names(recipe) == ("vgg9", "sample") and asked._scale() == recipe.quick
+    assert command.model_and_data(asked, recipe) == ("vgg9", "sample")
+    assert command.scale_of(asked, recipe) == recipe.quick
     own = Reproduce("resnet20-cifar10", quick=True, weights="w.safetensors", iterations=7)
-    assert own._names(recipe) == ("resnet20", "sample") and own._scale().iterations == 7
-    assert own._command() == "ldrf reproduce resnet20-cifar10 --weights FILE --quick --iterations 7"
+    assert command.model_and_data(own, recipe) == ("resnet20", "sample")
+    assert command.scale_of(own, recipe).iterations == 7
+    assert command.command_line(own) == "ldrf reproduce resnet20-cifar10 --weights FILE --quick --iterations 7"
     full = Reproduce("vgg9-cifar10", data="cifar10:/some/where")
-    assert full._command() == "ldrf reproduce vgg9-cifar10 --data cifar10:FOLDER"
+    assert command.command_line(full) == "ldrf reproduce vgg9-cifar10 --data cifar10:FOLDER"
 
 
 @pytest.mark.slow

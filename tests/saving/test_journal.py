@@ -329,7 +329,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    assert main([*prune, "--out", "killed"]) == 1 and "go on with it by --resume" in capsys.readouterr().err
+    assert main([*prune, "--out", "killed"]) == 1 and "continue it with --resume" in capsys.readouterr().err
     done = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     torch.set_num_threads(1)
