@@ -19,8 +19,28 @@ settings.load_profile("ldrf")
 Kind = type[nn.Module]
 
 
+ABOUT_EXPORT = ("tracing", "test_verification", "test_export")  # folders and files whose tests export every time
+
+
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # so that no test depends on which ones ran before it
+
+
+@cache
+def _exported_once() -> Any:
+    from exported_once import ExportedOnce
+
+    from ldrf.tracing.export import export_program
+
+    return ExportedOnce(export_program)
+
+
+@pytest.fixture(autouse=True)
+def exported_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that was exported before is not exported again: that takes most of the time of a small ``prune``."""
+    if not {request.path.stem, request.path.parent.name} & set(ABOUT_EXPORT):
+        for module in ("ldrf.tracing.trace", "ldrf.recomposition.verification"):
+            monkeypatch.setattr(f"{module}.export_program", _exported_once())
 
 
 @cache
