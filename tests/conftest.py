@@ -4,7 +4,8 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,30 +18,42 @@ settings.register_profile("ldrf", deadline=None, max_examples=20, derandomize=Tr
 settings.load_profile("ldrf")
 
 Kind = type[nn.Module]
-
-
-ABOUT_EXPORT = ("tracing", "test_verification", "test_export")  # folders and files whose tests export every time
+ABOUT_EXPORT = {"tracing", "test_verification", "test_export"}  # folders and files
 
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # so that no test depends on which ones ran before it
 
 
-@cache
-def _exported_once() -> Any:
+@pytest.fixture(scope="session", autouse=True)
+def exported_once() -> Iterator[None]:
+    """A network that was exported before is not exported again: that takes most of the time of a small ``prune``."""
     from exported_once import ExportedOnce
 
     from ldrf.tracing.export import export_program
 
-    return ExportedOnce(export_program)
+    with _exporting_by(ExportedOnce(export_program)):
+        yield
 
 
 @pytest.fixture(autouse=True)
-def exported_once(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network that was exported before is not exported again: that takes most of the time of a small ``prune``."""
-    if not {request.path.stem, request.path.parent.name} & set(ABOUT_EXPORT):
+def exported_anew(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests about the export itself have a real one every time."""
+    from ldrf.tracing.export import export_program
+
+    if {request.path.stem, request.path.parent.name} & ABOUT_EXPORT:
+        with _exporting_by(export_program):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _exporting_by(export: Callable[..., Any]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
         for module in ("ldrf.tracing.trace", "ldrf.recomposition.verification"):
-            monkeypatch.setattr(f"{module}.export_program", _exported_once())
+            patch.setattr(f"{module}.export_program", export)
+        yield
 
 
 @cache
