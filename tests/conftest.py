@@ -21,6 +21,28 @@ Kind = type[nn.Module]
 ABOUT_EXPORT = {"tracing", "test_verification", "test_export"}  # folders and files
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the first case of every test that is not slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--quick``, leave out what takes long; put slow tests first, so that no worker is left alone with one."""
+    if config.getoption("--quick"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items) if not _is_slow(item)}
+        chosen = set(first.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+    files = list(dict.fromkeys(item.path for item in items if _is_slow(item)))
+    turns = [[i for i in items if _is_slow(i) and files.index(i.path) % 2 == turn] for turn in (0, 1)]
+    rest = [item for item in items if not _is_slow(item)]
+    half = max(0, len(items) // 2 - len(turns[0]))  # xdist gives the first half to the first of two workers
+    items[:] = [*turns[0], *rest[:half], *turns[1], *rest[half:]]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
+
+
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # so that no test depends on which ones ran before it
 

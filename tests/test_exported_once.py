@@ -1,4 +1,4 @@
-"""The memory of exports that the other tests rely on: it takes no two networks for one, and gives nothing away twice."""
+"""The memory of exports that the other tests rely on: it confuses no two networks, and gives nothing away twice."""
 
 import copy
 
