@@ -140,7 +140,8 @@ def torchrun(*arguments: Any, module: str = "ldrf") -> subprocess.CompletedProce
 
 def prune_command(factory: str, out: Path) -> list[Any]:
     here = Path(process_jobs.__file__)
-    return ["prune", f"{here}:{factory}", "--data", f"{here}:data", "--out", out, "--speedup", 1.5, "--steps", 4]
+    steps = ["--steps", 4, "--joint-steps", 4]
+    return ["prune", f"{here}:{factory}", "--data", f"{here}:data", "--out", out, "--speedup", 1.5, *steps]
 
 
 @pytest.mark.slow
