@@ -25,7 +25,7 @@ import ldrf
 import ldrf.pipeline
 from ldrf.calibration.network import read_network
 
-CONFIG = ldrf.PruneConfig(steps=25, joint_steps=50, chunk=16, memory="100kB", energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=10, joint_steps=20, chunk=16, memory="100kB", energy=0.1)
 
 
 def network() -> nn.Module:

@@ -29,7 +29,7 @@ PATCHED = [(file.name, name) for file in FILES for name in patched_names(file.re
 
 
 def test_patches_are_seen():
-    assert ("coverage.py", "ldrf.pipeline.read_network") in PATCHED
+    assert ("coverage.py", "ldrf.run.read_network") in PATCHED
     assert patched_names('patch("a.b", 1); patch(c, 2); other("d.e")') == ["a.b"]
 
 

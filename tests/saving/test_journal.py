@@ -321,7 +321,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     Path("plugin.py").write_text(PLUGIN)
     prune = ["prune", "plugin.py:net", "--data", "plugin.py:data", "--speedup", "1.5", "--images", "32"]
-    prune += ["--steps", "100", "--memory", "50kB", "--test-images", "0"]
+    prune += ["--steps", "40", "--joint-steps", "20", "--memory", "50kB", "--test-images", "0"]
     argv = [sys.executable, "-m", "ldrf", *prune, "--out", "killed"]
     first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list((Path("killed") / JOURNAL).glob("unit-*.safetensors")):
