@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ldrf.errors import LdrfError
 from ldrf.registry import SOLVERS
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
-Solver = Literal["joint", "closed-form", "none", "l1-mask"]
 Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
+if TYPE_CHECKING:
+    Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
+else:
+    Solver = Literal[SOLVERS.built_in]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
 OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "augment", "rate", "lambda_1", "lambda_2")
