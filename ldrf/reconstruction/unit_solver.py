@@ -14,7 +14,7 @@ from torch import Tensor
 from ldrf.algebra.descent import Scaled, descend
 from ldrf.algebra.moments import Moments, RowSums, least_squares_at
 from ldrf.calibration.survey import sampled
-from ldrf.channels.attention_scores import turned_layers
+from ldrf.channels.attention_scores import rotated_layers
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.l1_mask import mask_unit
 from ldrf.reconstruction.lockstep import Lockstep
@@ -113,7 +113,7 @@ def _by_svd(problem: Problem, cut: Solution) -> Solution | None:
     scores, parts, found = problem.unit.compared, linear_parts(problem), cut
     rows = made_rows(problem)
     if scores is not None and rows.keys() >= set(scores.layers):
-        whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
+        whole = rotated_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
         own = {node: tuple(t[rows[node]] for t in affine) for node, affine in whole.items()}
         weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
         found = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})

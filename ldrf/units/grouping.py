@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Found:
+class Grouping:
     """Units of inner widths, units of coupled widths (residual streams), and the layers that belong to none."""
 
     units: tuple[Unit, ...]
@@ -65,7 +65,7 @@ class _Facts:
     summed: frozenset[int]  # families that meet others in a sum
 
 
-def units_of(flow: Flow) -> Found:
+def units_of(flow: Flow) -> Grouping:
     """Group the layers of a network into units by where their channels go; what is not understood is skipped."""
     families = _families(flow)
     where = _map(flow, families)
@@ -81,7 +81,7 @@ def units_of(flow: Flow) -> Found:
             units.append(_unit(flow.trace, family, rows, facts))
     units.sort(key=lambda u: u.start)
     inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
-    return Found(tuple(inner), tuple(coupled), tuple(skipped))
+    return Grouping(tuple(inner), tuple(coupled), tuple(skipped))
 
 
 def _facts(flow: Flow, where: _Map) -> _Facts:

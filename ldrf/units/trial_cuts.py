@@ -172,13 +172,13 @@ def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, 
     copied = cut_copy(model, (unit,), without_last((unit,)))
     if copied is None or not unused:
         return SPELT_OUT
-    with calls(copied, [layer.name for layer in unused]) as seen:
+    with calls(copied, [layer.name for layer in unused]) as called:
         outputs_of(copied, chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    stopped = sorted(called.begun - called.ended)
     if stopped:
         return f"'{stopped[0]}' reads it too, and nothing uses what that gives"
-    seen = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    called = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
+    stopped = sorted(called.begun - called.ended)
     return f"'{stopped[0]}', which the model calls in training only, reads it too" if stopped else SPELT_OUT
 
 
@@ -202,8 +202,8 @@ def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
 def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     """All units that work together: the whole, or the good ones of its parts, or those of them that add up one by one.
 
-    Blocks of a deep network fail alike, so units are first told apart by their names but for numbers; where the first
-    and the last of a kind fail, all of it is left out, and a trial is not run for every layer.
+    Blocks of a deep network fail in the same way. So units are first sorted into kinds by their names without numbers.
+    Where the first and the last of a kind fail, all of it is left out, and no trial is run for every layer.
     """
     if not units or works(units):
         return units

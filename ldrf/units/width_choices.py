@@ -38,10 +38,10 @@ def nearest_choice(choices: tuple[int, ...], width: float) -> int:
 
 def odd_widths(units: tuple[Unit, ...], widths: Mapping[str, int], multiple: int) -> dict[str, int]:
     """Those of the widths that fill no whole blocks, with the nearest that does."""
-    found = {}
+    nearest = {}
     for unit in units:
         width = widths.get(unit.name, unit.width)
         choices = width_choices(unit, 1, multiple)
         if width not in choices:
-            found[unit.name] = nearest_choice(choices, width)
-    return found
+            nearest[unit.name] = nearest_choice(choices, width)
+    return nearest
