@@ -180,7 +180,7 @@ def test_an_untraceable_model_is_refused_with_the_line():
                 x = 2 * x
             return x
 
-    with pytest.raises(LdrfError, match=r"torch.export cannot trace Undecided at .*test_tracing.py:\d+ \(if x.sum\(\)"):
+    with pytest.raises(LdrfError, match=r"torch.export cannot trace Undecided at .*test_trace.py:\d+ \(if x.sum\(\)"):
         trace(Undecided(), Inputs((images(3),), {}))
 
 
