@@ -265,7 +265,7 @@ def test_an_unfinished_run_is_resumed_or_thrown_away_but_not_by_accident(plugin,
     Path("out/ldrf-journal").mkdir(parents=True)
     Path("out/ldrf-journal/learned.safetensors").touch()
     assert main(prune_args(plugin, "--speedup", "2")) == 1
-    assert "'out' holds an unfinished run: go on with it by --resume, choose another --out" in capsys.readouterr().err
+    assert "'out' holds an unfinished run: continue it with --resume, choose another --out" in capsys.readouterr().err
     assert main(prune_args(plugin, "--speedup", "2", "--resume")) == 0 and core.pruned[0]["resume"]
     assert Path("out/ldrf-journal").exists()
     assert main(prune_args(plugin, "--speedup", "2", "--force")) == 0

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.calibration.network import read_network
-from ldrf.planning.cost_model import mac_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.tracing.counting import count_macs
 from ldrf.units.indices import stated_sizes
 from ldrf.units.module_surgery import cut_plainly

@@ -1,0 +1,135 @@
+"""All units moving together get nearer to the dense outputs, and never lose on held-out images."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from half_cut import half_cut
+from networks import Bottleneck, Branches, Chain, Gated, Heads, Inverted, Residual, UNet, VitBlock, images, make
+from torch import nn
+
+import ldrf
+from ldrf import pipeline
+from ldrf.recomposition.best import held_out_errors
+from ldrf.reconstruction import all_units
+from ldrf.reconstruction.all_units import full_width_layers, reconstruct_together
+
+CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16, multiple=1)
+
+
+def pruned(model: nn.Module, batches: Any, **changes: Any) -> ldrf.PruneResult:
+    return ldrf.prune(model, batches, speedup=1.5, config=replace(CONFIG, **changes))
+
+
+@pytest.mark.parametrize("kind", [Inverted, Bottleneck])
+def test_the_outputs_come_nearer_on_held_out_images(kind: type[nn.Module]):
+    model, x = make(kind), images(96)
+    alone, joint = pruned(model, x), pruned(model, x, joint_steps=100)
+    assert alone.widths == joint.widths
+    assert joint.held_out is not None and alone.held_out is not None
+    assert joint.held_out.unit_by_unit == alone.held_out.unit_by_unit == alone.held_out.reconstructed
+    assert joint.held_out.reconstructed < alone.held_out.reconstructed
+    assert f"({alone.held_out.reconstructed:.4f} unit by unit, " in str(joint) and "unit by unit" not in str(alone)
+
+
+@pytest.mark.parametrize("kind", [Inverted, Residual])
+def test_images_changed_by_chance_keep_it_from_fitting_the_few_that_were_given(kind: type[nn.Module]):
+    model, x, fresh = make(kind), images(32), images(200, seed=9)
+    plain, changed, by_itself = (pruned(model, x, joint_steps=100, augment=on).model for on in (False, True, None))
+    with torch.no_grad():
+        errors = [float((slim(fresh) - model(fresh)).square().mean()) for slim in (plain, changed)]
+    assert errors[1] < 0.85 * errors[0]
+    assert all(torch.equal(a, b) for a, b in zip(changed.parameters(), by_itself.parameters(), strict=True))
+    few = [pruned(model, x, joint_steps=16, augment=on).model.state_dict() for on in (False, None)]
+    assert all(torch.equal(few[0][name], few[1][name]) for name in few[0])
+
+
+@pytest.mark.parametrize("kind", [Residual, VitBlock, Heads, Gated, UNet])
+def test_other_networks_lose_nothing(kind: type[nn.Module]):
+    model, x = make(kind), images(96)
+    alone, joint = pruned(model, x), pruned(model, x, joint_steps=60)
+    assert joint.held_out is not None and alone.held_out is not None
+    assert joint.held_out.reconstructed <= alone.held_out.reconstructed
+
+
+def test_by_default_there_are_eight_times_the_steps_of_a_unit_and_0_is_the_papers_algorithm():
+    model, x = make(Inverted), images(64)
+    states = [pruned(model, x, steps=5, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
+
+
+def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
+    model, x = make(Residual), images(64)
+    slim = ldrf.prune(model, x, speedup=1.2, ignore=("block1",), config=replace(CONFIG, joint_steps=20)).model
+    before, after = model.state_dict(), slim.state_dict()
+    protected = [name for name in before if name.startswith(("stem", "block1."))]
+    assert protected and all(torch.equal(before[name], after[name]) for name in protected)
+
+
+def test_images_in_pieces_give_the_same_weights():
+    network, walk = half_cut(Residual)
+    config = replace(CONFIG, joint_steps=8)
+    whole = reconstruct_together(network, walk, config)
+    pieces = reconstruct_together(network, walk, replace(config, memory=1))
+    assert whole is not None and pieces is not None
+    for node in walk.changed:
+        assert torch.allclose(whole.layers[node][0], pieces.layers[node][0], rtol=1e-3, atol=1e-4)
+
+
+def test_what_held_out_images_lose_by_is_not_kept(monkeypatch: pytest.MonkeyPatch):
+    model, x = make(Inverted), images(64)
+    alone = pruned(model, x)
+    monkeypatch.setattr(all_units, "RATE", 30.0)
+    spoilt = pruned(model, x, joint_steps=5)
+    assert spoilt.held_out == alone.held_out
+    assert all(torch.equal(a, b) for a, b in zip(spoilt.model.parameters(), alone.model.parameters(), strict=True))
+
+
+def test_a_moved_network_is_nearer_than_the_cut_one():
+    network, walk = half_cut(Residual)
+    moved = reconstruct_together(network, walk, replace(CONFIG, joint_steps=40))
+    assert moved is not None
+    cut, joint = held_out_errors(network, (walk.slim, moved))
+    assert joint < 0.9 * cut
+    assert all(moved.layers[node] is network.dense.layers[node] for node in set(moved.layers) - walk.changed)
+
+
+def test_nothing_moves_without_descent():
+    network, walk = half_cut(Residual)
+    for config in (CONFIG, replace(CONFIG, joint_steps=5, solver="closed-form")):
+        assert reconstruct_together(network, walk, config) is None
+    walk.slim = network.dense
+    assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
+
+
+@pytest.mark.parametrize("kind", [Chain, Branches])
+def test_networks_with_no_goals_but_their_outputs_stay_as_they_are(kind: type[nn.Module]):
+    network, walk = half_cut(kind)
+    assert not full_width_layers(walk), "no layer was solved before it was cut"
+    assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
+
+
+def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatch: pytest.MonkeyPatch):
+    model, x, calls = make(Chain), images(96), []
+
+    def spy(*args: Any) -> Any:
+        calls.append((args, reconstruct_together(*args)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(pipeline, "reconstruct_together", spy)
+    result = pruned(model, x, joint_steps=60)
+    (_, walk, _), moved = calls[0]
+    full = {layer: walk.full_width[layer.node][0] for layer in full_width_layers(walk)}
+    assert full and all(len(weight) == layer.outputs for layer, weight in full.items())
+    for layer, weight in full.items():
+        assert weight.shape[1] == walk.slim.layers[layer.node][0].shape[1], "they read the slim neurons"
+    assert moved is not None
+    assert {n: w.shape for n, (w, _) in moved.layers.items()} == {n: w.shape for n, (w, _) in walk.slim.layers.items()}
+    assert result.held_out is not None and result.held_out.reconstructed < result.held_out.unit_by_unit
+
+
+def test_a_number_of_steps_below_0_is_refused():
+    with pytest.raises(ldrf.LdrfError, match="'joint_steps' must lie from 0"):
+        ldrf.PruneConfig(joint_steps=-1)
