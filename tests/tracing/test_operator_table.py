@@ -3,12 +3,14 @@
 # pyright: reportArgumentType=false
 
 import operator
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.operators import OPERATORS
+from ldrf.channels.operators import ROWS
 from ldrf.tracing.operator_table import Operator, kind_of, operator_of
 
 X = torch.arange(1.0, 49.0).view(2, 4, 3, 2)
@@ -48,7 +50,7 @@ OTHER_RANK = {"t", "avg_pool1d", "avg_pool3d", "adaptive_avg_pool1d"}  # they do
 
 def names(kind: str) -> list[str]:
     """Operators of one kind, without ``aten.``, that can be tried on X."""
-    rows = (name.removeprefix("aten.") for name, row in OPERATORS.items() if row.kind == kind)
+    rows = (name.removeprefix("aten.") for name, row in ROWS.items() if row.kind == kind)
     return sorted(set(rows) - OTHER_RANK - {"getitem"})
 
 
@@ -60,7 +62,7 @@ def test_an_operator_that_moves_values_gives_none_but_those_it_got(name: str):
 
 @pytest.mark.parametrize("name", names("moves") + names("linear"))
 def test_a_linear_operator_is_linear_and_treats_channels_alike(name: str):
-    assert OPERATORS[f"aten.{name}"].is_linear
+    assert ROWS[f"aten.{name}"].is_linear
     y = torch.randn(X.shape)
     both = applied(name, 2 * X + 3 * y)
     for part, one, other in zip(both, applied(name, X), applied(name, y), strict=True):
@@ -72,7 +74,7 @@ def test_an_activation_works_on_each_value_by_itself(name: str):
     (whole,) = applied(name, X - 24)
     for index in ((0, 0, 0, 0), (1, 3, 2, 1)):
         torch.testing.assert_close(applied(name, (X - 24)[index])[0], whole[index])
-    assert not OPERATORS[f"aten.{name}"].is_linear
+    assert not ROWS[f"aten.{name}"].is_linear
 
 
 def test_a_call_without_a_row_is_of_no_kind():
@@ -83,3 +85,9 @@ def test_a_call_without_a_row_is_of_no_kind():
     strange = graph.call_function(torch.ops.aten.cholesky.default, (x,))
     assert isinstance(operator_of(known), Operator) and operator_of(strange) is None
     assert [kind_of(node) for node in (known, picked, strange)] == ["activation", "moves", "other"]
+
+
+def test_the_rows_are_there_whatever_was_imported_before():
+    code = "from ldrf.tracing.operator_table import OPERATORS; print(OPERATORS.find('aten.view').kind)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert shown.stdout == "moves\n"
