@@ -23,7 +23,7 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
 
 
 def spell_out_padding(graph: fx.Graph) -> None:
-    """Where "same" means one zero more on the right than on the left, pad first, so that both sides are then alike."""
+    """Where "same" means one zero more on the right than on the left, pad first; the call then pads nothing."""
     for node in [n for n in graph.nodes if operation(n) in CONVOLUTIONS and bound_args(n).get("padding") == "same"]:
         args = bound_args(node)
         x, weight = args["input"], args["weight"]

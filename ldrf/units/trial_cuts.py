@@ -1,8 +1,8 @@
 """A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
 
-A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
-in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out. So
-are those that differ with other weights: what these weights hide, as behind a dead ReLU, the solved ones may show.
+A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. So each unit loses one
+neuron in a copy of the model. A unit is left out if the copy fails, or if it differs from the traced graph with the
+same cut. The trial is repeated with random weights, because a dead ReLU can hide a difference that shows later.
 """
 
 import copy
@@ -93,7 +93,7 @@ def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Ground:
-    """What all cuts of a model are held against; looked at once, however many ways its channels are followed."""
+    """What all cuts of a model are compared with; computed once, however many ways its channels are followed."""
 
     trace: Trace
     model: nn.Module
@@ -102,7 +102,7 @@ class _Ground:
 
     @cached_property
     def randomised_trial(self) -> CutTrial | None:
-        """The same with other weights, unless rounding alone sets the two apart."""
+        """The same with random weights, or None where rounding alone sets model and graph apart."""
         other, positive = randomised(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
         trial = cut_trial(self.trace, folded(self.trace, other), other, positive)
         return trial if trial.rounding * ROUNDING < MOST else None

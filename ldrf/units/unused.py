@@ -51,7 +51,7 @@ class Calls:
 
 @contextmanager
 def calls(model: nn.Module, names: Iterable[str]) -> Iterator[Calls]:
-    """What is called within of the named modules."""
+    """Which of the named modules are called within."""
     called, handles = Calls(), []
     for name in names:
         module = model.get_submodule(name)
