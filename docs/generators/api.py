@@ -57,7 +57,7 @@ def _entry(name: str, thing: Any) -> str:
     """Heading, signature, docstring; the fields and methods of a class."""
     parts = [f"### {name}"]
     if inspect.isfunction(thing):
-        parts.append(f"```python\n{_signature(thing, name)}\n```")
+        parts.append(f"```python\ndef {_signature(thing, thing.__name__)}: ...\n```")
     parts.append(_prose(inspect.getdoc(thing) or ""))
     if inspect.isclass(thing):
         parts += _fields(thing)
