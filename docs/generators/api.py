@@ -66,13 +66,17 @@ def _entry(name: str, thing: Any) -> str:
 
 
 def _is_shown(member: Any) -> bool:
-    function = member.fget if isinstance(member, property) else member
+    function = _function(member)
     return inspect.isfunction(function) and not function.__name__.startswith("_")
+
+
+def _function(member: Any) -> Any:
+    return member.fget if isinstance(member, property) else member
 
 
 def _method(member: Any) -> str:
     """One line about a method or property."""
-    function = member.fget if isinstance(member, property) else member
+    function = _function(member)
     call = function.__name__ if isinstance(member, property) else _signature(function, function.__name__)
     line = f"- `{call.replace('(self, ', '(').replace('(self)', '()')}`"
     doc = " ".join(_prose(inspect.getdoc(function) or "").split())
