@@ -77,8 +77,8 @@ def _pruned(network: Network, traced: float) -> dict[str, Any]:
     start = time.process_time()
     # One damping, not the best of three: which it is matters to accuracy alone.
     with (
-        patch("ldrf.pipeline.read_network", lambda *_: network),
-        patch("ldrf.reconstruction.unit_solver.DAMPINGS", (1,)),
+        patch("ldrf.run.read_network", lambda *_: network),
+        patch("ldrf.reconstruction.refitting.DAMPINGS", (1,)),
     ):
         result = ldrf.prune(network.model, [], speedup=target, config=CONFIG)
     facts |= {"speedup": round(result.speedup, 3), "prune_seconds": round(time.process_time() - start, 1)}

@@ -30,9 +30,9 @@ def seconds(network: Network, images: int, steps: int, given: argparse.Namespace
     calibration = read_calibration(network.model, batches, given.chunk, CONFIG.held_out, False)
     few = lambda columns: max(1, rows_wanted(columns) // given.among) * images  # noqa: E731
     with (
-        patch("ldrf.pipeline.read_network", lambda *_: replace(network, calibration=calibration)),
+        patch("ldrf.run.read_network", lambda *_: replace(network, calibration=calibration)),
         patch("ldrf.calibration.survey.rows_wanted", few),
-        patch("ldrf.reconstruction.unit_solver.least_squares", lambda moments, start, *_: start),
+        patch("ldrf.reconstruction.refitting.least_squares_at", lambda moments, start, *_: iter([start])),
     ):
         start = time.process_time()
         ldrf.prune(network.model, [], speedup=1.7, config=replace(CONFIG, steps=steps))

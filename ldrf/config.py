@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from ldrf.errors import LdrfError
+from ldrf.registry import SOLVERS
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
@@ -83,7 +84,9 @@ class PruneConfig:
     """Makes a run repeatable bit for bit on one machine."""
 
     def __post_init__(self) -> None:
-        _check_choices(self, ("selection", Selection), ("solver", Solver), ("metric", Metric))
+        _check_choices(self, ("selection", Selection), ("metric", Metric))
+        if self.solver not in SOLVERS.names:
+            raise LdrfError(f"The 'solver' must be one of {', '.join(SOLVERS.names)}. Got {self.solver!r} instead.")
         if self.allocation is not None:  # None leaves it to the method
             _check_choices(self, ("allocation", Allocation))
         object.__setattr__(self, "memory", byte_count(self.memory))
@@ -137,10 +140,10 @@ def byte_count(size: int | str) -> int:
     """A number of bytes, also written with a unit: ``"2GiB"``, ``"500 MB"``."""
     if isinstance(size, int):
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
+    if match is None:
         raise LdrfError(f"The 'memory' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 

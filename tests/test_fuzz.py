@@ -26,7 +26,9 @@ from torch.utils._pytree import tree_leaves
 import ldrf
 from ldrf.calibration.network import Network, read_network
 from ldrf.inputs import Inputs
-from ldrf.planning.cost_model import mac_model, parameter_model
+from ldrf.planning.objectives.params import parameter_model
+from ldrf.planning.objectives.speedup import mac_model
+from ldrf.recomposition.best import choose
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.tracing.interpreter import run
@@ -84,8 +86,7 @@ def check(plan: Drawn, coupled: bool, choose) -> None:
     if not sees_all_channels(plan):
         close(outputs(slim, x), outputs(unread(net, kept), x))
     costs_are_counts(net, widths, slim)
-    with mock.patch("ldrf.pipeline.read_network", return_value=net):  # most of the time goes into tracing
-        pruned_is_never_worse_than_cut(model, x, widths, config)
+    pruned_is_never_worse_than_cut(net, x, widths, config)
 
 
 def full_width_is_the_dense_network(net: Network, x: tuple[Tensor, ...]) -> None:
@@ -109,21 +110,36 @@ def costs_are_counts(net: Network, widths: dict[str, int], slim: torch.nn.Module
 
 
 def pruned_is_never_worse_than_cut(
-    model: torch.nn.Module, x: tuple[Tensor, ...], widths: dict[str, int], config: ldrf.PruneConfig
+    net: Network, x: tuple[Tensor, ...], widths: dict[str, int], config: ldrf.PruneConfig
 ) -> None:
-    config = replace(config, solver="joint", steps=2, joint_steps=2)
-    with warnings.catch_warnings():
+    model, config = net.model, replace(config, solver="joint", steps=2, joint_steps=2)
+    choosing = mock.patch("ldrf.pipeline.choose", wraps=choose)
+    tracing = mock.patch("ldrf.run.read_network", return_value=net)  # most of the time goes into that
+    with warnings.catch_warnings(), choosing as chosen, tracing:
         warnings.filterwarnings("ignore", ".*plain cutting does better", ldrf.LdrfWarning)  # it is then returned
         result = ldrf.prune(model, [x], widths=widths, config=config)
     assert result.widths == widths
     judged = result.held_out
     assert judged is None or judged.reconstructed <= judged.cut or judged.returned == "cut"
+    network, _, kept, *_ = chosen.call_args.args
+    cut = copy.deepcopy(model)
+    cut_plainly(cut, network.units, kept)
+    # Both are distances, so that rounding moves them by as much as it moves the outputs.
+    assert held_out_distance(result.model, net) <= held_out_distance(cut, net) * (1 + 1e-4) + 1e-5
     assert all(h.error <= h.cut_error * (1 + 1e-6) + 1e-12 for h in result.history)
     assert result.macs == (count_macs(model, Inputs(x, {})), count_macs(result.model, Inputs(x, {})))
     with tempfile.TemporaryDirectory() as folder:
         ldrf.save(result, f"{folder}/slim")
         loaded = ldrf.load(f"{folder}/slim", copy.deepcopy(model))
     close(outputs(loaded, x), outputs(result.model, x), 1e-6)
+
+
+def held_out_distance(slim: torch.nn.Module, net: Network) -> float:
+    """How far the outputs of a model are from the dense ones on the images that only judge, relative to these."""
+    chunks = [net.calibration.chunks[i].args for i in sorted(net.calibration.held_out)]
+    inputs = tuple(torch.cat(parts) for parts in zip(*chunks, strict=True))
+    pairs = zip(outputs(slim, inputs), outputs(net.model, inputs), strict=True)
+    return sum(float((a - b).double().square().sum() / b.double().square().sum()) for a, b in pairs) ** 0.5
 
 
 REGRESSIONS: list[tuple[Drawn, bool]] = [

@@ -1,19 +1,35 @@
-"""A place for activations with a byte budget: what does not fit in memory goes to a nameless file."""
+"""A store of activations with a byte budget: what does not fit in memory goes to a file without a name."""
 
 import tempfile
 from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ldrf.files.writing import told
+from ldrf.files.writing import disk_errors_as_sentence
 
-Key = tuple[str, ...] | tuple[Any, ...]
+Owner = Literal["dense", "slim", "unit"]
+Role = Literal["value", "input", "partner input", "goal", "shortcut", "side"]
+
+
+@dataclass(frozen=True)
+class Key:
+    """Under which a tensor is stored: whose it is, of which chunk, and what it is.
+
+    A network owns the ``value`` of a node, called ``name``. The unit at hand owns the ``input`` of its producer and of
+    its partners; the ``goal`` of each consumer and the ``shortcut`` its output is added to, by the consumer's number;
+    and, on the ``side``, the other values that its path reads.
+    """
+
+    owner: Owner
+    chunk: int
+    role: Role
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +114,7 @@ class ActivationStore:
             remedy = " Make room there, or let more stay in memory (memory=)" + (
                 "; then resume." if self.folder else "."
             )
-            with told(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
+            with disk_errors_as_sentence(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
                 self._file = self._file or SpillFile(self.folder)
                 start = self._file.write(_bytes(value.cpu()))
             self._disk[key] = Spilled(start, size, value.shape, value.stride(), value.dtype)
@@ -120,6 +136,16 @@ class ActivationStore:
             place = self._disk.pop(key)
             assert self._file is not None
             self._file.free(place.start, place.size)
+
+    def keys(self, owner: Owner, chunk: int, role: Role) -> dict[str, Key]:
+        """The keys of all that an owner has in one role, by name."""
+        return {key.name: key for key in self if (key.owner, key.chunk, key.role) == (owner, chunk, role)}
+
+    def drop_all(self, owner: Owner) -> None:
+        """Drop everything that an owner has."""
+        for key in self:
+            if key.owner == owner:
+                self.drop(key)
 
     @property
     def spilled(self) -> int:

@@ -16,7 +16,7 @@ from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[
 
 from ldrf.cli.arguments.base import UsageError
 from ldrf.cli.torchrun import AlreadyPrinted, launched
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 
 PATIENCE = 40.0  # seconds without a sign of life after which a process is taken for dead
 GRACE = 5.0  # seconds that are left to clean up then
@@ -57,8 +57,7 @@ def _as_errors(rank: int, count: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        first = str(problem).strip().splitlines()[0]
-        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first}") from problem
+        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first_line(problem)}") from problem
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import ldrf
 from ldrf.cli.arguments.base import is_result
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.files.record import read_record
 from ldrf.files.tensor_files import read_safetensors, read_torch
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
@@ -85,7 +85,7 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
         return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights file" if pretrained else ""
-        raise LdrfError(f"{kind} could not make '{name}' ({_first_line(problem)}){hint}.") from problem
+        raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem)}){hint}.") from problem
 
 
 def _from_factory(name: str) -> nn.Module:
@@ -159,7 +159,3 @@ def _unwrap(checkpoint: Any, path: Path) -> dict[str, Tensor]:
     if not isinstance(state, Mapping) or not state or not all(isinstance(t, Tensor) for t in state.values()):
         raise LdrfError(f"'{path}' holds no state dict: a dict of tensors was expected.")
     return {str(key).removeprefix("module."): tensor for key, tensor in state.items()}
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__

@@ -1,7 +1,6 @@
 """How a result was made, noted so that ``ldrf repeat`` can make it again."""
 
 import dataclasses
-import hashlib
 import platform
 import shlex
 from importlib.metadata import version
@@ -12,6 +11,7 @@ import torch
 
 from ldrf.cli.arguments.prune import Prune
 from ldrf.errors import LdrfError
+from ldrf.files.checksums import file_checksum
 from ldrf.files.result_folders import WEIGHTS
 
 NOT_NOTED = {"out", "resume", "force", "json", "test_images"}  # they do not change the slim model
@@ -73,7 +73,6 @@ def _settings(command: Any) -> list[tuple[dataclasses.Field[Any], Any]]:
 def checksum(file: str) -> str:
     """SHA-256 of a file."""
     try:
-        with open(Path(file).expanduser(), "rb") as opened:
-            return hashlib.file_digest(opened, "sha256").hexdigest()
+        return file_checksum(Path(file).expanduser())
     except OSError as problem:
         raise LdrfError(f"Cannot read '{file}': {problem.strerror}.") from problem

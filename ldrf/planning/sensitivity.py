@@ -121,8 +121,8 @@ def _changes(
 
 
 def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
-    found = {name: values.get(name) for name in trace.outputs}
-    return {name: v for name, v in found.items() if isinstance(v, Tensor) and v.is_floating_point()}
+    outputs = {name: values.get(name) for name in trace.outputs}
+    return {name: v for name, v in outputs.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
 
 def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:

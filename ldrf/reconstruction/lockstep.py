@@ -1,17 +1,16 @@
 """Dense and slim network walked side by side over the calibration images (Alg. 1, line 12).
 
-Nothing but a frontier of live activations is kept between units, in a store with a byte budget, so every
-call of the graph runs a fixed number of times however deep the network is.
+Between units only a frontier of live activations is kept, in a store with a byte budget. So every call of the graph
+runs a fixed number of times, however deep the network is.
 """
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor, fx
 
 from ldrf.calibration.calibration_set import Calibration
-from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.store import ActivationStore, Key, Owner
 from ldrf.runtime.allocator import give_back
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values, read_by
@@ -28,27 +27,23 @@ class Lockstep:
         self.calibration, self.store = calibration, store
         self.at = 0
         self.diverged = False
-        self.whole: dict[str, tuple[Tensor, Tensor | None]] = {}  # layers solved as readers, before they were cut
-        self.small: dict[tuple[str, int], Values] = {}
+        # Weight and bias of layers that were solved as consumers, as they were before their own outputs were cut.
+        self.full_width: dict[str, tuple[Tensor, Tensor | None]] = {}
+        self.small: dict[tuple[Owner, int], Values] = {}  # values that are no tensors
         for index in calibration.own():
             self._keep("dense", index, input_values(trace, calibration.chunks[index]))
 
-    def _keep(self, net: str, chunk: int, values: Values) -> None:
+    def _keep(self, net: Owner, chunk: int, values: Values) -> None:
         self.small[net, chunk] = {k: v for k, v in values.items() if not isinstance(v, Tensor)}
         for name, value in values.items():
             if isinstance(value, Tensor):
-                self.store.put((net, chunk, name), value)
+                self.store.put(Key(net, chunk, "value", name), value)
 
-    def _load(self, net: str, chunk: int) -> Values:
-        values = dict(self.small[net, chunk])
-        for key in self._keys(net, chunk):
-            values[key[2]] = self.store.get(key)
-        return values
+    def _load(self, net: Owner, chunk: int) -> Values:
+        stored = {name: self.store.get(key) for name, key in self.store.keys(net, chunk, "value").items()}
+        return {**self.small[net, chunk], **stored}
 
-    def _keys(self, net: str, chunk: int) -> list[Any]:
-        return [k for k in self.store if len(k) == 3 and k[0] == net and k[1] == chunk]
-
-    def frontier(self, net: str, chunk: int) -> Values:
+    def frontier(self, net: Owner, chunk: int) -> Values:
         """Live values of one network before graph position ``at``."""
         return self._load(net if self.diverged else "dense", chunk)
 
@@ -58,10 +53,10 @@ class Lockstep:
         own = (la.node for la in self.trace.layers if self.trace.called.get(la.weight, 1) == 1)
         return {node for node in own if self.slim.layers[node] is not self.dense.layers[node]}
 
-    def weights(self, net: str) -> Weights:
+    def weights(self, net: Owner) -> Weights:
         return self.dense if net == "dense" else self.slim
 
-    def segment(self, net: str, chunk: int, end: int, weights: Weights | None = None) -> Values:
+    def segment(self, net: Owner, chunk: int, end: int, weights: Weights | None = None) -> Values:
         """Values of one network from the frontier up to and including position ``end``."""
         nodes = self.trace.nodes[self.at : end + 1]
         return run(self.trace, weights or self.weights(net), nodes, self.frontier(net, chunk))
@@ -72,17 +67,19 @@ class Lockstep:
         live = self._live(to)
         for chunk in self.calibration.own():
             give_back(chunk)
-            for net in ("dense", "slim") if self.diverged else ("dense",):
+            nets: tuple[Owner, ...] = ("dense", "slim") if self.diverged else ("dense",)
+            for net in nets:
                 values = run(self.trace, self.weights(net), self.trace.nodes[self.at : to], self._load(net, chunk))
-                for key in self._keys(net, chunk):
-                    if key[2] not in live:
-                        self.store.drop(key)
-                held = {k[2] for k in self._keys(net, chunk)}
-                fresh = {k: v for k, v in values.items() if k in live and k not in held}
-                kept_small = {k: v for k, v in self.small[net, chunk].items() if k in live}
-                self._keep(net, chunk, fresh)
-                self.small[net, chunk] = {**kept_small, **self.small[net, chunk]}
+                self._replace(net, chunk, {name: value for name, value in values.items() if name in live})
         self.at = to
+
+    def _replace(self, net: Owner, chunk: int, values: Values) -> None:
+        """Store ``values`` instead of those that were there; what stays is not written again."""
+        stored = self.store.keys(net, chunk, "value")
+        for name, key in stored.items():
+            if name not in values:
+                self.store.drop(key)
+        self._keep(net, chunk, {name: value for name, value in values.items() if name not in stored})
 
     def _live(self, position: int) -> set[str]:
         later = self.trace.nodes[position:]
@@ -96,7 +93,7 @@ class Lockstep:
             self.diverged = True
         for node in self.changed:
             if len(slim.layers[node][0]) < len(self.slim.layers[node][0]):
-                self.whole[node] = self.slim.layers[node]
+                self.full_width[node] = self.slim.layers[node]
         self.slim = slim
 
 

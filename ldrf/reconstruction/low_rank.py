@@ -1,19 +1,21 @@
 """Neurons that reach their consumers without a nonlinearity, as the values of attention: the SVD solves them exactly.
 
-What a consumer makes of such neurons is a product of two weights, W_o W_v for each head. Of all products of a smaller
-width, the truncated SVD is nearest to it, whichever neurons a cut would pick. So it is with the scores of queries and
-keys (``scores.py``), whose sums over the data are found here.
+A consumer's output is then a product of two weights, W_o W_v for each head. Of all products of a smaller width, the
+truncated SVD is nearest to it, whichever neurons a cut would pick. The same holds for the scores of queries and keys
+(``channels/attention_scores.py``), whose sums over the data are taken here.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.attention_scores import Scores, Sums
+from ldrf.channels.attention_scores import Scores, Sums, turned_layers
 from ldrf.channels.products import ATTENTION
-from ldrf.reconstruction.problem import Problem, apply_affine
+from ldrf.reconstruction.problem import Problem, apply_affine, kept_outputs
+from ldrf.reconstruction.solution import Solution
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.operations import operation
 from ldrf.tracing.operator_table import operator_of
@@ -37,29 +39,47 @@ def truncated_product(values: Tensor, outputs: Tensor, rank: int) -> tuple[Tenso
     return new_values, new_outputs
 
 
+def svd_solution(problem: Problem, cut: Solution) -> Solution | None:
+    """The plain cut with the SVD of products of two weights: of queries and keys, of values and their consumers.
+
+    None where the unit has neither.
+    """
+    scores, parts, solution = problem.unit.compared, linear_parts(problem), cut
+    outputs = kept_outputs(problem)
+    if scores is not None and outputs.keys() >= set(scores.layers):
+        whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
+        own = {node: tuple(t[outputs[node]] for t in affine) for node, affine in whole.items()}
+        weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
+        solution = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})
+    if parts is not None:
+        solution = low_rank_solution(problem, parts, solution)
+    return None if solution is cut else solution
+
+
 def linear_parts(problem: Problem) -> Parts | None:
     """Which outputs and inputs make up each head, where everything in between is linear and alike for its neurons."""
     unit = problem.unit
     if unit.partners or unit.slices or unit.producer.groups > 1 or not _is_linear(problem):
         return None
-    rows = _value_rows(unit)
-    columns = [_by_neuron(consumer.channels, unit.width) for consumer in unit.consumers]
-    if rows is None or (unit.rows < 0).any() or any(c is None or len(c) != len(rows) for c in columns):
+    outputs = _value_outputs(unit)
+    inputs = [_by_neuron(consumer.channels, unit.width) for consumer in unit.consumers]
+    if outputs is None or (unit.rows < 0).any() or any(i is None or len(i) != len(outputs) for i in inputs):
         return None
-    return rows, tuple(c for c in columns if c is not None)
+    return outputs, tuple(i for i in inputs if i is not None)
 
 
-def _value_rows(unit: Unit) -> Tensor | None:
+def _value_outputs(unit: Unit) -> Tensor | None:
     """Outputs of the producer that make up each head [h, n], without those that are queries or keys."""
-    rows = _by_neuron(unit.rows, unit.width)
-    if rows is None or not unit.scores:
-        return rows
+    outputs = _by_neuron(unit.rows, unit.width)
+    if outputs is None or not unit.scores:
+        return outputs
     if unit.compared is None or unit.compared.heads is None:
         return None
-    return rows[~torch.isin(rows[:, 0], torch.cat(unit.compared.heads))]
+    return outputs[~torch.isin(outputs[:, 0], torch.cat(unit.compared.heads))]
 
 
 def _is_linear(problem: Problem) -> bool:
+    """Whether all calls that the neurons pass through are linear in them and treat them alike."""
     own = {problem.unit.producer.node, problem.unit.producer.result}
     scored = {scores.node for scores in problem.unit.scores}
     for node in problem.path:
@@ -82,41 +102,38 @@ def _name(value: Any) -> str:
 
 def _by_neuron(ids: np.ndarray, width: int) -> Tensor | None:
     """Places of each neuron [places per neuron, width], or None where some have more than others."""
-    found = [(ids == neuron).nonzero()[0] for neuron in range(width)]
-    if len({len(places) for places in found}) > 1:
+    places = [(ids == neuron).nonzero()[0] for neuron in range(width)]
+    if len({len(own) for own in places}) > 1:
         return None
-    return torch.as_tensor(np.stack(found, axis=1))
+    return torch.as_tensor(np.stack(places, axis=1))
 
 
-def low_rank_solution(
-    problem: Problem, parts: Parts, start: tuple[Tensor, Tensor, tuple[Tensor, ...]]
-) -> tuple[Tensor, Tensor, tuple[Tensor, ...]]:
-    """Weight and bias of the producer and matrices of the consumers that are nearest in every head's product.
+def low_rank_solution(problem: Problem, parts: Parts, cut: Solution) -> Solution:
+    """The producer and the consumers that are nearest in every head's product, from those of a plain cut.
 
-    ``start`` are those of a plain cut, consumers' as [d' + 1, o]: what is no value, the columns of other units and
-    the constants stay.
+    What is no value stays as it was cut, and so do the consumers' columns of other units and their constants.
     """
     unit, kept, slim = problem.unit, problem.kept, problem.walk.slim
     weight, bias = slim.affine(unit.producer.node)
     stacked = torch.cat([weight.flatten(1), bias[:, None]], 1)  # the bias is one more input
-    made = torch.cat([start[0].flatten(1), start[1][:, None]], 1).double()
-    found = [reader.clone() for reader in start[2]]
+    made = torch.cat([cut.weight.flatten(1), cut.bias[:, None]], 1).double()
+    readers = [reader.clone() for reader in cut.readers]
     whole = [_matrix(problem, i) for i in range(len(unit.consumers))]
-    for head, rows in enumerate(parts[0]):
-        columns = [c[head] for c in parts[1]]
-        stack = [m[:, c].transpose(1, 2).flatten(0, 1) for m, c in zip(whole, columns, strict=True)]  # [o * taps, n]
-        values, outputs = truncated_product(stacked[rows], torch.cat(stack), len(kept))
-        made[torch.searchsorted(problem.rows, rows[kept])] = values
-        at = 0
-        for i, (matrix, own) in enumerate(zip(whole, columns, strict=True)):
-            taps = matrix.shape[2]
-            part = outputs[at : at + matrix.shape[0] * taps].unflatten(0, (-1, taps))  # [o, taps, n']
-            places = (own[kept][:, None] * taps + torch.arange(taps)).flatten()
-            index = torch.searchsorted(reader_columns(unit.consumers[i], kept), places)
-            found[i][index] = part.permute(2, 1, 0).flatten(0, 1)
-            at += matrix.shape[0] * taps
+    for head, outputs in enumerate(parts[0]):
+        inputs = [i[head] for i in parts[1]]
+        stack = [m[:, i].transpose(1, 2).flatten(0, 1) for m, i in zip(whole, inputs, strict=True)]  # [o * taps, n]
+        values, read = truncated_product(stacked[outputs], torch.cat(stack), len(kept))
+        made[torch.searchsorted(problem.outputs, outputs[kept])] = values
+        own = read.split([len(part) for part in stack])
+        for i, consumer in enumerate(unit.consumers):
+            taps = whole[i].shape[2]
+            part = own[i].unflatten(0, (-1, taps))  # [o, taps, n']
+            places = (inputs[i][kept][:, None] * taps + torch.arange(taps)).flatten()
+            index = torch.searchsorted(reader_columns(consumer, kept), places)
+            readers[i][index] = part.permute(2, 1, 0).flatten(0, 1)
     new = made.float()
-    return new[:, :-1].reshape(len(new), *weight.shape[1:]), new[:, -1], tuple(found)
+    weight, bias = new[:, :-1].reshape(len(new), *weight.shape[1:]), new[:, -1]
+    return replace(cut, weight=weight, bias=bias, readers=tuple(readers))
 
 
 def _matrix(problem: Problem, i: int) -> Tensor:
@@ -132,16 +149,16 @@ def score_sums(problem: Problem, scores: Scores) -> Sums:
     """Sums of squares of every head's queries, and of its keys about their mean in each image, in the slim network."""
     assert scores.heads is not None
     walk, totals = problem.walk, []
-    for node, rows in zip(scores.layers, scores.heads, strict=True):
+    for node, outputs in zip(scores.layers, scores.heads, strict=True):
         layer = next(la for la in problem.trace.layers if la.node == node)
-        key = ("input",) if node == problem.unit.producer.node else ("partner", node)
-        total = torch.zeros(len(rows), rows.shape[1], rows.shape[1], dtype=torch.float64)
+        role, name = ("input", "") if node == problem.unit.producer.node else ("partner input", node)
+        total = torch.zeros(len(outputs), outputs.shape[1], outputs.shape[1], dtype=torch.float64)
         for chunk in walk.calibration.own(walk.calibration.fitting):
-            x = walk.store.get(("unit", chunk, *key))
+            x = problem.stored(chunk, role, name)
             made = output_rows(layer, apply_affine(layer, x, *walk.slim.affine(node)), None)
             made = made.view(len(x), -1, layer.outputs)
             made = made - made.mean(1, keepdim=True) if totals else made  # a constant in the keys cancels
-            parts = made.flatten(0, 1)[:, rows].transpose(0, 1).double()  # [h, rows, n]
+            parts = made.flatten(0, 1)[:, outputs].transpose(0, 1).double()  # [h, rows, n]
             total += parts.mT @ parts
         totals.append(sum_over(total))
     return totals[0], totals[1]

@@ -7,20 +7,21 @@ from functools import cached_property
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx
 
+from ldrf.calibration.store import Key, Role
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.reconstruction.metric import distance, measured
 from ldrf.runtime.allocator import give_back
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.layer import apply_affine
 from ldrf.tracing.lean_run import Values
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.patches import output_rows
-from ldrf.tracing.trace import Layer, Trace, turned
+from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.columns import reader_columns
-from ldrf.units.indices import covering, places
+from ldrf.units.indices import covering, cut_to, masks, places
 from ldrf.units.unit import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation
@@ -40,76 +41,69 @@ class Problem:
     metrics: tuple[Tensor, ...]  # per consumer: in which coordinates its outputs are compared, see ``metric.py``
 
     @property
-    def rows(self) -> Tensor:
+    def outputs(self) -> Tensor:
         """Outputs of the producer that stay."""
         return places(self.unit.rows, self.kept)
 
     @property
     def columns(self) -> list[Tensor]:
+        """Per consumer: columns of its flattened weight that stay."""
         return [reader_columns(c, self.kept) for c in self.unit.consumers]
 
     @cached_property
     def partners(self) -> tuple[Layer, ...]:
         """Layers whose outputs multiply the producer's, so that their weights are free to move with its own."""
         read = side_inputs(self.path, self.unit, self.trace)
-        readers = {consumer.layer.node for consumer in self.unit.consumers}
+        consumers = {consumer.layer.node for consumer in self.unit.consumers}
         free = () if self.unit.coupled else self.unit.partners
-        return tuple(p for p in free if p.groups == 1 and p.result in read and p.node not in readers)
+        return tuple(p for p in free if p.groups == 1 and p.result in read and p.node not in consumers)
+
+    def stored(self, chunk: int, role: Role, name: str = "") -> Tensor:
+        """What :func:`collect` stored of a chunk."""
+        return self.walk.store.get(Key("unit", chunk, role, name))
 
 
 def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> Weights:
     """Weights whose tensors on the unit's path are cut to the kept neurons."""
-    holders = {name: holder for holder, name in trace.names.items()}
-    tensors, layers = {}, {}
-    for piece in unit.slices:
-        index = places(piece.ids, kept)
-        holder = holders[piece.tensor]
-        tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
-        for layer in (la for la in trace.layers if la.weight == piece.tensor):
-            weight, bias = weights.layers[layer.node]
-            rows = piece.dim == layer.row_dim  # else it reads with a table that is cut, as a tied head does
-            bias = bias[index] if bias is not None and rows else bias
-            layers[layer.node] = weight.index_select(1 - rows, index), bias
-    return weights.with_tensors(tensors).with_layers(layers)
+    return cut_to(trace, weights, masks(unit.slices, kept))
 
 
 @contextmanager
 def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
-    """A unit's problem with all its neurons kept and its data collected, which is let go of at the end."""
-    path, own = path_between(walk.trace, unit), tuple(_left(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
+    """A unit's problem with all its neurons kept and its data collected; the data is dropped at the end."""
+    path, own = path_between(walk.trace, unit), tuple(_rest(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
     problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
     collect(problem)
     try:
         yield problem
     finally:
-        for key in [k for k in walk.store if k[0] == "unit"]:
-            walk.store.drop(key)
-        for key in [k for k in walk.small if k[0] == "unit"]:
-            del walk.small[key]
+        walk.store.drop_all("unit")
+        for chunk in walk.calibration.own():
+            walk.small.pop(("unit", chunk), None)
 
 
 def narrowed(problem: Problem, kept: Tensor) -> Problem:
-    """The same problem with only the ``kept`` neurons, or as many of which every layer has some."""
+    """The same problem with only the ``kept`` neurons, or with as many others where a layer would be left with none."""
     kept = covering(problem.unit, kept)
     carriers = cut_carriers(problem.trace, problem.unit, problem.walk.slim, kept)
     consumers = tuple(_cut_outputs(problem.unit, c, kept) for c in problem.unit.consumers)
-    metrics = tuple(_left(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))
+    metrics = tuple(_rest(m, -1, c.outputs_now) for m, c in zip(problem.metrics, consumers, strict=True))
     unit = replace(problem.unit, consumers=consumers)
     return replace(problem, unit=unit, kept=kept, carriers=carriers, metrics=metrics)
 
 
 def _cut_outputs(unit: Unit, consumer: Consumer, kept: Tensor) -> Consumer:
-    """The consumer; one that makes neurons of the unit itself, as on a residual stream, with fewer outputs."""
+    """The consumer; where its outputs are neurons of the unit, too, as on a residual stream, it loses some of them."""
     layer = consumer.layer
-    rows = next((s.ids for s in unit.slices if (s.tensor, s.dim) == (layer.weight, layer.row_dim)), None)
-    if rows is None or len(kept) == unit.width:
+    neurons = next((s.ids for s in unit.slices if (s.tensor, s.dim) == (layer.weight, layer.row_dim)), None)
+    if neurons is None or len(kept) == unit.width:
         return consumer
-    left = places(rows, kept).numpy()
+    left = places(neurons, kept).numpy()
     return replace(consumer, layer=replace(layer, outputs=len(left)), outputs_now=left)
 
 
-def _left(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
-    """The outputs that are left, of a value in which they stand in ``dim``."""
+def _rest(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
+    """A value with only those ``outputs`` that are left along ``dim``, or with all of them."""
     return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs))
 
 
@@ -123,17 +117,17 @@ def collect(problem: Problem) -> None:
         give_back(chunk)
         dense = walk.segment("dense", chunk, unit.end)
         slim = walk.segment("slim", chunk, end) if walk.diverged else dense
-        walk.store.put(("unit", chunk, "input"), slim[source(unit.producer, trace)])
+        walk.store.put(Key("unit", chunk, "input"), slim[source(unit.producer, trace)])
         for layer in problem.partners:
-            walk.store.put(("unit", chunk, "partner", layer.node), slim[source(layer, trace)])
+            walk.store.put(Key("unit", chunk, "partner input", layer.node), slim[source(layer, trace)])
         for i, consumer in enumerate(unit.consumers):
-            goal = _left(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
-            walk.store.put(("unit", chunk, "goal", i), goal)
+            goal = _rest(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
+            walk.store.put(Key("unit", chunk, "goal", str(i)), goal)
             if consumer.other:
-                walk.store.put(("unit", chunk, "other", i), slim[consumer.other])
+                walk.store.put(Key("unit", chunk, "shortcut", str(i)), slim[consumer.other])
         for name in side:
             if isinstance(slim[name], Tensor):
-                walk.store.put(("unit", chunk, "side", name), slim[name])
+                walk.store.put(Key("unit", chunk, "side", name), slim[name])
             else:
                 walk.small["unit", chunk] = {**walk.small.get(("unit", chunk), {}), name: slim[name]}
 
@@ -145,34 +139,34 @@ def _slim_end(problem: Problem, side: set[str]) -> int:
     return max((i for i, node in enumerate(problem.trace.nodes) if node.name in wanted), default=-1)
 
 
-def _stored(problem: Problem, chunk: int, what: str, i: int) -> Tensor:
-    """A consumer's goal, or what its output is added to, for the outputs that are left."""
+def _of_consumer(problem: Problem, chunk: int, role: Role, i: int) -> Tensor:
+    """The goal of consumer ``i``, or the shortcut its output is added to, for the outputs that are left."""
     consumer = problem.unit.consumers[i]
-    return _left(problem.walk.store.get(("unit", chunk, what, i)), consumer.layer.channel_dim, consumer.outputs_now)
+    return _rest(problem.stored(chunk, role, str(i)), consumer.layer.channel_dim, consumer.outputs_now)
 
 
 def target(problem: Problem, chunk: int, i: int) -> Tensor:
-    """What the consumer should give: its dense output, or what the dense sum lacks in the slim shortcut."""
-    goal = _stored(problem, chunk, "goal", i)
-    return goal if problem.unit.consumers[i].other is None else goal - _stored(problem, chunk, "other", i)
+    """What consumer ``i`` should give: its dense output, or the dense sum minus the slim shortcut."""
+    goal = _of_consumer(problem, chunk, "goal", i)
+    return goal if problem.unit.consumers[i].other is None else goal - _of_consumer(problem, chunk, "shortcut", i)
 
 
 def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
     """Squared distance of the consumers' outputs to their goals in the unit's metric, summed over a chunk.
 
     Where outputs are compared one by one, a share of it is taken behind the activation that follows: what a ReLU
-    hides no longer counts there.
+    hides does not count there.
     """
     total = torch.zeros(())
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
-        goal = _stored(problem, chunk, "goal", i)
-        value = y if consumer.other is None else y + _stored(problem, chunk, "other", i)
+        goal = _of_consumer(problem, chunk, "goal", i)
+        value = y if consumer.other is None else y + _of_consumer(problem, chunk, "shortcut", i)
         metric, dim = problem.metrics[i], consumer.layer.channel_dim
-        hidden = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
-        total = total + (1 - hidden) * distance(value, goal, metric, dim)
-        if hidden:
-            seen, wanted = (activated(problem.trace, consumer.activation or "", v) for v in (value, goal))
-            total = total + hidden * distance(seen, wanted, metric, dim)
+        behind = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
+        total = total + (1 - behind) * distance(value, goal, metric, dim)
+        if behind:
+            mine, theirs = (activated(problem.trace, consumer.activation or "", v) for v in (value, goal))
+            total = total + behind * distance(mine, theirs, metric, dim)
     return total
 
 
@@ -185,26 +179,26 @@ def activated(trace: Trace, activation: str, value: Tensor) -> Tensor:
 def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners: Affine | None = None) -> Values:
     """Values on the path for one chunk, from the producer's input to the consumers' inputs.
 
-    ``partners`` are slim weights of layers that meet the producer; what the others give is cut, not computed again.
+    ``partners`` are slim weights of the layers that meet the producer. The outputs of other partners are only cut.
     """
-    x = problem.walk.store.get(("unit", chunk, "input"))
-    made = {problem.unit.producer.node: apply_affine(problem.unit.producer, x, weight, bias)}
-    for layer in problem.partners if partners else ():
-        x = problem.walk.store.get(("unit", chunk, "partner", layer.node))
-        made[layer.node] = apply_affine(layer, x, *partners[layer.node])  # pyright: ignore[reportOptionalSubscript]
+    made = {
+        problem.unit.producer.node: apply_affine(problem.unit.producer, problem.stored(chunk, "input"), weight, bias)
+    }
+    if partners:
+        for layer in problem.partners:
+            x = problem.stored(chunk, "partner input", layer.node)
+            made[layer.node] = apply_affine(layer, x, *partners[layer.node])
     return carry(problem, chunk, made)
 
 
 def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
-    """Values on the path from what its first layers give, by node."""
+    """Values on the path from the outputs of its first layers, which are given by node."""
     walk, unit = problem.walk, problem.unit
     values: Values = dict(walk.small.get(("unit", chunk), {}))
-    for key in walk.store:
-        if key[0] == "unit" and key[1] == chunk and key[2] == "side":
-            values[key[3]] = walk.store.get(key)
+    values |= {name: walk.store.get(key) for name, key in walk.store.keys("unit", chunk, "side").items()}
     for partner in unit.partners:
         if partner.result in values and partner.node not in made:
-            left = partner_rows(problem, partner)
+            left = partner_outputs(problem, partner)
             values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
     for layer in (unit.producer, *unit.partners):
         if layer.node in made:
@@ -212,13 +206,13 @@ def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
     return run(problem.trace, problem.carriers, problem.path, values)
 
 
-def made_rows(problem: Problem) -> dict[str, Tensor]:
+def kept_outputs(problem: Problem) -> dict[str, Tensor]:
     """Outputs that stay, of the producer and of the partners whose weights are free, by node."""
-    partners = {layer.node: partner_rows(problem, layer) for layer in problem.partners}
-    return {problem.unit.producer.node: problem.rows, **partners}
+    partners = {layer.node: partner_outputs(problem, layer) for layer in problem.partners}
+    return {problem.unit.producer.node: problem.outputs, **partners}
 
 
-def partner_rows(problem: Problem, partner: Layer) -> Tensor:
+def partner_outputs(problem: Problem, partner: Layer) -> Tensor:
     """Outputs of a partner that stay."""
     key = partner.weight, partner.row_dim
     return places(next(s.ids for s in problem.unit.slices if (s.tensor, s.dim) == key), problem.kept)
@@ -230,7 +224,7 @@ def source(layer: Layer, trace: Trace) -> str:
 
 
 def goal_power(problem: Problem, chunk: int) -> float:
-    """Spread of the goals of one chunk about their mean over all processes, in the unit's metric."""
+    """Sum of squares of the targets of one chunk about their mean over all processes, in the unit's metric."""
     total, own = 0.0, problem.walk.calibration.own([chunk])
     for i, metric in enumerate(problem.metrics):
         # Rows, the sum of their squares by way of the spread about this process's own mean, and their sum.
@@ -251,14 +245,3 @@ def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """A consumer's output from its inputs and its matrix [d', o]."""
     layer = consumer.layer
     return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
-
-
-def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """What a layer of this geometry computes with other weights."""
-    if layer.is_linear:
-        return F.linear(x, weight, bias)
-    if layer.is_transposed:
-        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[len(layer.kernel)]
-        return back(x, turned(weight), bias, layer.stride, layer.padding, layer.output_padding, 1, layer.dilation)
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(layer.kernel)]
-    return convolve(x, weight, bias, layer.stride, layer.padding, layer.dilation)  # pyright: ignore

@@ -13,10 +13,10 @@ from torch import Tensor
 from ldrf.algebra.descent import Scaled, descend
 from ldrf.algebra.moments import RowSums, least_squares
 from ldrf.errors import LdrfError
-from ldrf.reconstruction.l1_mask import Capped, learn_mask
+from ldrf.reconstruction.neuron_mask import Capped, Mask, MaskProblem, MaskSettings, learn_mask
 
 HELD_OUT = 0.2
-CHUNKS = 8  # parts of the fitting rows, one a step
+CHUNKS = 8  # parts of the fitting rows, one per step
 
 
 @dataclass(frozen=True)
@@ -52,12 +52,15 @@ class SingleLayer:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Inputs and embedded targets: fitting rows in chunks, held-out rows, and the spread of y on the latter."""
+class _Data:
+    """Q [n, z] and the mean [n] of y; inputs with their embedded targets Q^T y, to fit in chunks, and held out."""
 
+    embedding: Tensor
+    mean: Tensor
     fit: tuple[tuple[Tensor, Tensor], ...]
     held_out: tuple[Tensor, Tensor]
-    spread: float
+    spread: float  # of y on held-out rows
+    embedding_error: float  # ||y - Q Q^T y||^2 there, relative to the spread
 
 
 @dataclass(frozen=True)
@@ -84,37 +87,27 @@ def prune_layer(
     seed: int = 0,
 ) -> SingleLayer:
     """Keep ``width`` of the n neurons of relu(x W^T + b), x [rows, m], W [n, m] (Eqn. 2); Q has ``rank`` components."""
-    n = len(weight)
     _check(x, weight, bias, width, rank)
     x, weight = x.detach().float(), weight.detach().float()
-    bias = weight.new_zeros(n) if bias is None else bias.detach().float()
-    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
-    judged = max(1, round(HELD_OUT * len(x)))
-    held, fitting = x[order[:judged]], x[order[judged:]]
-    y = _relu_layer(held, weight, bias)
-    mean, embedding = principal_components(_relu_layer(fitting, weight, bias), n if rank is None else rank)
-    embed = lambda part: (_relu_layer(part, weight, bias) - mean) @ embedding  # noqa: E731
-    spread = max(float((y - y.mean(0)).square().sum()), 1e-30)
-    pieces = fitting.chunk(min(CHUNKS, len(fitting)))
-    rows = _Rows(tuple((part, embed(part)) for part in pieces), (held, embed(held)), spread)
-
-    mask, kept = _masked(rows, weight, bias, embedding, width, lambda_1, lambda_2, steps, seed)
-    reader = torch.cat([embedding[kept], -(mean @ embedding)[None]])
-    found = _solved(rows, _Candidate(weight[kept], bias[kept], reader), steps, rate, damping, seed)
-    errors = {way: _judged(rows, candidate) for way, candidate in found.items()}
+    bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
+    data = _embedded(x, weight, bias, len(weight) if rank is None else rank, seed)
+    mask = _learned_mask(data, weight, bias, MaskSettings(width, lambda_1, lambda_2, steps, seed=seed))
+    kept = mask.kept(width)
+    reader = torch.cat([data.embedding[kept], -(data.mean @ data.embedding)[None]])
+    candidates = _solved(data, _Candidate(weight[kept], bias[kept], reader), steps, rate, damping, seed)
+    errors = {way: _held_out_error(data, candidate) for way, candidate in candidates.items()}
     way = min(errors, key=lambda name: errors[name] if math.isfinite(errors[name]) else math.inf)
-    lost = y - mean - rows.held_out[1] @ embedding.T
-    best = found[way]
+    best = candidates[way]
     return SingleLayer(
         weight=best.weight,
         bias=best.bias,
         projection=best.reader[:-1],
         offset=best.reader[-1],
-        embedding=embedding,
-        mean=mean,
-        mask=mask,
+        embedding=data.embedding,
+        mean=data.mean,
+        mask=mask.values,
         kept=kept,
-        embedding_error=float(lost.square().sum()) / spread,
+        embedding_error=data.embedding_error,
         cut_error=errors["cut"],
         error=errors[way],
         way=way,
@@ -140,6 +133,24 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None, width: int, rank: int
         raise LdrfError("The inputs, weight and bias of a layer must be finite. Got NaN or infinite values instead.")
 
 
+def _embedded(x: Tensor, weight: Tensor, bias: Tensor, rank: int, seed: int) -> _Data:
+    """Rows of x to fit and to judge, with what the layer makes of them in the ``rank`` principal components of y."""
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(seed))
+    judged = max(1, round(HELD_OUT * len(x)))
+    held_out, fitting = x[order[:judged]], x[order[judged:]]
+    y = _relu_layer(held_out, weight, bias)
+    mean, embedding = principal_components(_relu_layer(fitting, weight, bias), rank)
+    spread = max(float((y - y.mean(0)).square().sum()), 1e-30)
+
+    def target(part: Tensor) -> Tensor:
+        return (_relu_layer(part, weight, bias) - mean) @ embedding
+
+    fit = tuple((part, target(part)) for part in fitting.chunk(min(CHUNKS, len(fitting))))
+    lost = y - mean - target(held_out) @ embedding.T
+    embedding_error = float(lost.square().sum()) / spread
+    return _Data(embedding, mean, fit, (held_out, target(held_out)), spread, embedding_error)
+
+
 def _relu_layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.relu(x @ weight.T + bias)
 
@@ -152,78 +163,56 @@ def principal_components(y: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     return mean.float(), vectors.float().contiguous()
 
 
-def _masked(
-    rows: _Rows,
-    weight: Tensor,
-    bias: Tensor,
-    embedding: Tensor,
-    width: int,
-    lambda_1: float,
-    lambda_2: float | None,
-    steps: int,
-    seed: int,
-) -> tuple[Tensor, Tensor]:
-    """m [n] of Eqn. 2 with W' and Q' moving along, and the neurons it keeps."""
+def _learned_mask(data: _Data, weight: Tensor, bias: Tensor, settings: MaskSettings) -> Mask:
+    """The mask m [n] of Eqn. 2, learned with W' and Q' moving along."""
     n = len(weight)
     layer = Capped(torch.cat([weight, bias[:, None]], 1))
 
     def error(chunk: int, readers: list[Tensor]) -> Tensor:
-        x, target = rows.fit[chunk]
+        x, target = data.fit[chunk]
         moved = layer()
         gap = _relu_layer(x, moved[:, :-1], moved[:, -1]) @ readers[0] - target
         # the offset of Q' has a closed form for any m, so only the gap about its mean counts
         return (gap - gap.mean(0)).square().sum() / (target - target.mean(0)).square().sum().clamp_min(1e-30)
 
-    learned = learn_mask(
-        error,
-        [embedding],
-        [torch.arange(n)],
-        n,
-        range(len(rows.fit)),
-        [layer.delta],
-        width=width,
-        lambda_1=lambda_1,
-        lambda_2=lambda_2,
-        steps=steps,
-        seed=seed,
-    )
-    return learned.values, learned.kept(width)
+    problem = MaskProblem(error, [data.embedding], [torch.arange(n)], n, range(len(data.fit)), [layer.delta])
+    return learn_mask(problem, settings)
 
 
-def _solved(rows: _Rows, cut: _Candidate, steps: int, rate: float, damping: float, seed: int) -> dict[str, _Candidate]:
+def _solved(data: _Data, cut: _Candidate, steps: int, rate: float, damping: float, seed: int) -> dict[str, _Candidate]:
     """W' and Q' in every way tried, by name, the plain cut first."""
-    found = {"cut": cut, "closed form": _refitted(rows, cut, damping)}
+    candidates = {"cut": cut, "closed form": _refitted(data, cut, damping)}
     if steps:
-        found["descent"] = _descended(rows, found["closed form"], steps, rate, seed)
-        found["descent, closed form"] = _refitted(rows, found["descent"], damping)
-    return found
+        candidates["descent"] = _descended(data, candidates["closed form"], steps, rate, seed)
+        candidates["descent, closed form"] = _refitted(data, candidates["descent"], damping)
+    return candidates
 
 
-def _refitted(rows: _Rows, start: _Candidate, damping: float) -> _Candidate:
+def _refitted(data: _Data, start: _Candidate, damping: float) -> _Candidate:
     """Q' and its offset by least squares on the fitting rows."""
     sums = RowSums(len(start.weight), start.reader.shape[1])
-    for x, target in rows.fit:
+    for x, target in data.fit:
         sums.add(_relu_layer(x, start.weight, start.bias), target)
     return _Candidate(start.weight, start.bias, least_squares(sums.moments(), start.reader.double(), damping).float())
 
 
-def _descended(rows: _Rows, start: _Candidate, steps: int, rate: float, seed: int) -> _Candidate:
+def _descended(data: _Data, start: _Candidate, steps: int, rate: float, seed: int) -> _Candidate:
     """Adam on W', b' and Q' together."""
     moving = [Scaled(t) for t in (start.weight, start.bias, start.reader)]
 
     def losses(chunk: int) -> list[Tensor]:
-        x, target = rows.fit[chunk]
+        x, target = data.fit[chunk]
         weight, bias, reader = (value() for value in moving)
         gap = _relu_layer(x, weight, bias) @ reader[:-1] + reader[-1] - target
         return [gap.square().sum() / target.square().sum().clamp_min(1e-30)]
 
-    descend(moving, losses, range(len(rows.fit)), steps, rate, seed)
+    descend(moving, losses, range(len(data.fit)), steps, rate, seed)
     return _Candidate(*(value().detach() for value in moving))
 
 
 @torch.no_grad()
-def _judged(rows: _Rows, candidate: _Candidate) -> float:
+def _held_out_error(data: _Data, candidate: _Candidate) -> float:
     """||Q^T y - Q'^T y'||^2 on held-out rows, relative to the spread of y."""
-    x, target = rows.held_out
+    x, target = data.held_out
     made = _relu_layer(x, candidate.weight, candidate.bias) @ candidate.reader[:-1] + candidate.reader[-1]
-    return float((made - target).square().sum()) / rows.spread
+    return float((made - target).square().sum()) / data.spread

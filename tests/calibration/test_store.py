@@ -7,8 +7,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.store import ActivationStore, Key
 from ldrf.errors import LdrfError
+
+
+def key(number: int) -> Key:
+    return Key("dense", 0, "value", str(number))
+
+
+A = key(0)
 
 
 @pytest.mark.parametrize("budget", [0, 10**9])
@@ -29,22 +36,22 @@ from ldrf.errors import LdrfError
 )
 def test_round_trip_in_memory_and_on_disk(budget, value):
     with ActivationStore(budget) as store:
-        store.put(("a",), value)
-        found = store.get(("a",))
-        assert found.dtype == value.dtype and torch.equal(found, value)
+        store.put(A, value)
+        got = store.get(A)
+        assert got.dtype == value.dtype and torch.equal(got, value)
 
 
 @given(sizes=st.lists(st.integers(1, 50), max_size=12), budget=st.integers(0, 400))
 def test_the_budget_holds_and_everything_is_found_again(sizes, budget):
     with ActivationStore(budget) as store:
-        values = {(i,): torch.randn(size) for i, size in enumerate(sizes)}
-        for key, value in values.items():
-            store.put(key, value)
+        values = {key(i): torch.randn(size) for i, size in enumerate(sizes)}
+        for own, value in values.items():
+            store.put(own, value)
             assert store.used <= budget
-        assert sorted(store) == sorted(values)
-        assert all(torch.equal(store.get(key), value) for key, value in values.items())
-        for key in values:
-            store.drop(key)
+        assert set(store) == set(values)
+        assert all(torch.equal(store.get(own), value) for own, value in values.items())
+        for own in values:
+            store.drop(own)
         assert store.used == 0 and list(store) == []
 
 
@@ -54,22 +61,22 @@ def test_spilled_values_stay_apart_and_room_is_used_again(steps):
         values, most = {}, 0
         for name, size in steps:  # put where there is none, replace or drop where there is one
             if name in values and size % 2:
-                store.drop((name,))
+                store.drop(key(name))
                 del values[name]
             else:
                 values[name] = torch.randn(size)
-                store.put((name,), values[name])
+                store.put(key(name), values[name])
             most = max(most, sum(4 * len(v) for v in values.values()))
-            assert all(torch.equal(store.get((n,)), value) for n, value in values.items())
+            assert all(torch.equal(store.get(key(n)), value) for n, value in values.items())
             assert store.spilled <= 2 * most + 400
         for name in values:
-            store.drop((name,))
+            store.drop(key(name))
         assert store.spilled == 0
 
 
 def test_the_file_has_no_name_and_goes_when_the_work_fails(tmp_path):
     with pytest.raises(KeyboardInterrupt), ActivationStore(0, tmp_path) as store:
-        store.put(("a",), torch.zeros(3))
+        store.put(A, torch.zeros(3))
         assert store.spilled == 12 and list(tmp_path.iterdir()) == []
         raise KeyboardInterrupt
     assert store.spilled == 0
@@ -80,7 +87,7 @@ def test_the_file_lies_in_the_folder_named(tmp_path):
         ActivationStore(0, tmp_path / "gone") as store,
         pytest.raises(LdrfError, match="write activations to '.*gone'"),
     ):
-        store.put(("a",), torch.zeros(3))
+        store.put(A, torch.zeros(3))
 
 
 def test_a_full_disk_is_told_in_one_sentence(monkeypatch, tmp_path):
@@ -89,7 +96,7 @@ def test_a_full_disk_is_told_in_one_sentence(monkeypatch, tmp_path):
 
     monkeypatch.setattr("ldrf.calibration.store.SpillFile.write", full)
     with ActivationStore(0, tmp_path) as store, pytest.raises(LdrfError, match="No space left on device. Make room"):
-        store.put(("a",), torch.zeros(3))
+        store.put(A, torch.zeros(3))
 
 
 @pytest.mark.parametrize(
@@ -105,16 +112,37 @@ def test_a_full_disk_is_told_in_one_sentence(monkeypatch, tmp_path):
 )
 def test_values_lie_in_memory_as_they_did_whether_spilled_or_not(value):
     """Sums over another layout come out in other bits, so a budget could be seen in the result."""
-    found = []
-    for budget in (0, 10**9):
-        with ActivationStore(budget) as store:
-            store.put(("a",), value)
-            found.append(store.get(("a",)))
-    assert torch.equal(found[0], value) and found[0].stride() == found[1].stride()
+    spilled, held = (_round_trip(budget, value) for budget in (0, 10**9))
+    assert torch.equal(spilled, value) and spilled.stride() == held.stride()
+
+
+def _round_trip(budget: int, value: torch.Tensor) -> torch.Tensor:
+    with ActivationStore(budget) as store:
+        store.put(A, value)
+        return store.get(A)
 
 
 def test_a_small_view_does_not_keep_its_large_base():
     base = torch.randn(1000, 10)
     with ActivationStore(10_000) as store:
-        store.put(("a",), base[:2])
-        assert store.get(("a",)).untyped_storage().nbytes() == 80
+        store.put(A, base[:2])
+        assert store.get(A).untyped_storage().nbytes() == 80
+
+
+@pytest.mark.parametrize("budget", [0, 10**9])
+def test_keys_are_found_by_owner_chunk_and_role(budget):
+    values = {
+        Key("dense", 0, "value", "relu"): torch.tensor(1.0),
+        Key("slim", 0, "value", "relu"): torch.tensor(2.0),
+        Key("slim", 1, "value", "relu"): torch.tensor(3.0),
+        Key("unit", 0, "input"): torch.tensor(4.0),
+        Key("unit", 0, "side", "relu"): torch.tensor(5.0),
+    }
+    with ActivationStore(budget) as store:
+        for own, value in values.items():
+            store.put(own, value)
+        assert store.keys("slim", 1, "value") == {"relu": Key("slim", 1, "value", "relu")}
+        assert list(store.keys("unit", 0, "side")) == ["relu"] and not store.keys("unit", 1, "side")
+        store.drop_all("unit")
+        assert {own for own in values if own.owner != "unit"} == set(store)
+        assert float(store.get(Key("slim", 0, "value", "relu"))) == 2.0

@@ -155,7 +155,9 @@ class Scaled(nn.Module):
 
 def test_reshaped_tensors_are_cut_with_the_channels_they_meet():
     model = settled(Scaled())
-    result = ldrf.prune(model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, chunk=8))
+    result = ldrf.prune(
+        model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, joint_steps=5, chunk=8)
+    )
     assert result.model.scale.shape == result.model.shift.shape == (5,)
     assert result.history[0].error <= result.history[0].cut_error
     assert result.model(images(3)).shape == (3, 5)

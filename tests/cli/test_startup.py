@@ -14,7 +14,7 @@ from ldrf.cli.arguments.prune import MethodName
 from ldrf.cli.arguments.reproduce import RecipeName
 from ldrf.cli.commands import COMMANDS
 from ldrf.cli.models import ZOO
-from ldrf.methods import METHODS
+from ldrf.registry import METHODS
 from ldrf.reproduce.recipes import RECIPES
 from ldrf.saving.export import Format
 
@@ -93,7 +93,7 @@ def test_the_version_is_printed(capsys):
 
 def test_names_on_the_command_line_are_those_of_the_library():
     assert get_args(ZooName) == tuple(ZOO)
-    assert get_args(MethodName) == tuple(METHODS)
+    assert get_args(MethodName) == METHODS.built_in
     assert set(get_args(RecipeName)) == set(RECIPES)
     formats = get_args(Export.__annotations__["format"])[0]
     assert set(get_args(get_args(formats)[0])) == set(get_args(Format))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 import ldrf
 from ldrf.algebra.muon import SHARE
 from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.finetuning.state import Run
+from ldrf.finetuning.state import TuningRun
 from ldrf.result import Epoch
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
@@ -79,7 +79,7 @@ def test_it_never_ends_worse_than_it_began(pruned, dense, rate):
 
 @pytest.mark.parametrize(("by_score", "best"), [(False, 3), (True, 2)])
 def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(by_score, best):
-    run = Run.of(nn.Linear(2, 2), 1e-3)
+    run = TuningRun.of(nn.Linear(2, 2), 1e-3)
     run.begin(0.9, 0.5, 100)
     for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
         run.add(Epoch(number, 0.0, score, distance, 1e-3, 0.0), by_score)
@@ -269,7 +269,7 @@ def test_every_tensor_moves_by_a_share_of_its_size():
     layer = nn.Linear(4, 4)
     layer.weight.data.fill_(3.0)
     layer.bias.data.zero_()
-    run = Run.of(layer, 0.1)
+    run = TuningRun.of(layer, 0.1)
     run.set_rate(0.1)
     run.student(torch.ones(2, 4)).sum().backward()
     run.optimiser.step()
@@ -280,7 +280,7 @@ def test_every_tensor_moves_by_a_share_of_its_size():
 
 def test_the_first_steps_are_small(cut, dense, monkeypatch):
     rates: list[float] = []
-    monkeypatch.setattr(Run, "set_rate", lambda self, rate: rates.append(rate))
+    monkeypatch.setattr(TuningRun, "set_rate", lambda self, rate: rates.append(rate))
     ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, epochs=2))
     steps = len(rates) // 2
     assert steps == 5 and rates[0] == pytest.approx(CONFIG.rate / 5) and rates[4] > rates[3] > rates[2] > rates[1]

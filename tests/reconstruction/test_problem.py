@@ -1,14 +1,12 @@
 """What a unit's problem collects from the slim network is what the whole slim network computes."""
 
-from typing import Any
-
 import pytest
 import torch
 from networks import Chain, Gated, Inverted, Residual, images, make
 from torch import Tensor, nn
 
 from ldrf.calibration.network import Network, read_network
-from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.store import ActivationStore, Key
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.reconstruction.problem import open_problem, source
@@ -35,11 +33,14 @@ def test_slim_values_are_those_of_the_whole_slim_network(kind: type[nn.Module]):
             dense = walk.segment("dense", 0, len(network.trace.nodes) - 1)
             side = side_inputs(path_between(network.trace, unit), unit, network.trace)
             with open_problem(walk, unit, ones) as problem:
-                wanted: dict[Any, Tensor] = {("unit", 0, "input"): slim[source(unit.producer, network.trace)]}
-                wanted |= {("unit", 0, "partner", p.node): slim[source(p, network.trace)] for p in problem.partners}
-                wanted |= {("unit", 0, "side", n): slim[n] for n in side if isinstance(slim[n], Tensor)}
+                inputs = {p.node: slim[source(p, network.trace)] for p in problem.partners}
+                wanted: dict[Key, Tensor] = {Key("unit", 0, "input"): slim[source(unit.producer, network.trace)]}
+                wanted |= {Key("unit", 0, "partner input", node): x for node, x in inputs.items()}
+                wanted |= {Key("unit", 0, "side", n): slim[n] for n in side if isinstance(slim[n], Tensor)}
                 for i, consumer in enumerate(unit.consumers):
-                    wanted["unit", 0, "goal", i] = dense[consumer.goal]
-                    wanted |= {("unit", 0, "other", i): slim[consumer.other]} if consumer.other else {}
-                assert {k for k in store if k[:2] == ("unit", 0)} == set(wanted)
+                    wanted[Key("unit", 0, "goal", str(i))] = dense[consumer.goal]
+                    if consumer.other:
+                        wanted[Key("unit", 0, "shortcut", str(i))] = slim[consumer.other]
+                assert {k for k in store if (k.owner, k.chunk) == ("unit", 0)} == set(wanted)
                 assert all(torch.equal(store.get(key), value) for key, value in wanted.items())
+            assert not any(key.owner == "unit" for key in store), "the data goes when the unit is done"

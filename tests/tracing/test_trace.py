@@ -17,8 +17,9 @@ from ldrf.inputs import Inputs, read_inputs
 from ldrf.tracing.counting import count_macs
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import fold, folded, read_tensor, run
+from ldrf.tracing.layer import Norm
 from ldrf.tracing.lean_run import input_values
-from ldrf.tracing.trace import Norm, trace
+from ldrf.tracing.trace import trace
 
 
 def interpreted(graph, weights, inputs: Inputs) -> list[Tensor]:

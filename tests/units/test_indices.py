@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_leaves
 import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.inputs import read_inputs
-from ldrf.planning.cost_model import mac_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.tracing.counting import count_macs
 from ldrf.tracing.interpreter import run
 from ldrf.tracing.lean_run import input_values
@@ -163,7 +163,7 @@ class Joined(nn.Module):
 def test_no_layer_of_a_stream_loses_all_of_its_outputs():
     torch.manual_seed(0)
     model, x = Joined().eval(), images(32)
-    config = ldrf.PruneConfig(coupled=True, steps=3)
+    config = ldrf.PruneConfig(coupled=True, steps=3, joint_steps=6)
     unit = next(u for u in read_network(model, [x], (), config).units if u.name == "one")
     assert unit.width == 9 and least_width(unit) == 2
     assert covering(unit, torch.tensor([4, 6, 8])).tolist() == [0, 4, 6]

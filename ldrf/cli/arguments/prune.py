@@ -3,15 +3,18 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
 from ldrf.config import PruneConfig
+from ldrf.registry import METHODS
 
-# The names of ldrf.methods.METHODS, which cannot be imported without torch; a test compares the two.
-MethodName = Literal["ldrf", "he2017", "thinet", "molchanov2017", "liu2017", "li2017", "hu2016", "activation", "random"]
+if TYPE_CHECKING:
+    MethodName = str
+else:
+    MethodName = Literal[METHODS.built_in]
 T = TypeVar("T", int, float)
 
 HELP = """Make a trained network cheaper from unlabelled images, without fine-tuning (Algorithm 1 of the paper).

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, ZooName
-from ldrf.zoo.recipe import Recipe
+from ldrf.zoo.training_settings import TrainingSettings
 
 HELP = """Train a network on CIFAR-10 by the paper's recipe; the same command resumes after a kill.
 
@@ -31,4 +31,4 @@ class Train(Arguments):
     """Trained weights to start from (.safetensors or .pth), instead of random ones."""
     json: bool = False
     """Print one JSON object instead of the table."""
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: TrainingSettings = field(default_factory=TrainingSettings)

@@ -4,16 +4,10 @@ import math
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ldrf.calibration.network import read_network
-from ldrf.calibration.store import ActivationStore
-from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
-from ldrf.reconstruction.l1_mask import Capped, Mask, Readers, learn_mask, mask_unit
-from ldrf.reconstruction.lockstep import Lockstep, path_between
-from ldrf.reconstruction.problem import Problem, collect, cut_carriers
-from ldrf.tracing.interpreter import read_tensor
+from ldrf.reconstruction.neuron_mask import Capped, Mask, MaskProblem, MaskSettings, Readers, learn_mask
 
 
 def _quadratic(n: int = 6) -> tuple[Tensor, Tensor]:
@@ -26,22 +20,25 @@ def _quadratic(n: int = 6) -> tuple[Tensor, Tensor]:
 
 def _learn(lambda_2: float | None, lambda_1: float = 1.0, width: int = 3, steps: int = 200) -> Mask:
     h, c = _quadratic()
-    error = lambda _, q: (q[0].T @ h @ q[0] - 2 * c @ q[0] + 1).sum()  # noqa: E731
-    given = {"width": width, "lambda_1": lambda_1, "lambda_2": lambda_2, "steps": steps}
-    return learn_mask(error, [torch.ones(6, 1)], [torch.arange(6)], 6, [0], **given)
+
+    def error(_: int, q: list[Tensor]) -> Tensor:
+        return (q[0].T @ h @ q[0] - 2 * c @ q[0] + 1).sum()
+
+    problem = MaskProblem(error, [torch.ones(6, 1)], [torch.arange(6)], 6, [0])
+    return learn_mask(problem, MaskSettings(width, lambda_1, lambda_2, steps))
 
 
 def test_with_r_fixed_the_mask_meets_the_conditions_of_the_optimum():
     h, c = _quadratic()
-    found = _learn(lambda_2=1.0).values
-    slope, alive = 2 * (h @ found - c), found > 0
+    mask = _learn(lambda_2=1.0).values
+    gradient, alive = 2 * (h @ mask - c), mask > 0
     assert 0 < int(alive.sum()) < 6  # exact zeros, and not only zeros
-    torch.testing.assert_close(slope[alive], torch.full_like(slope[alive], -1 / 6), atol=1e-4, rtol=0)
-    assert (slope[~alive].abs() <= 1 / 6 + 1e-4).all()
+    torch.testing.assert_close(gradient[alive], torch.full_like(gradient[alive], -1 / 6), atol=1e-4, rtol=0)
+    assert (gradient[~alive].abs() <= 1 / 6 + 1e-4).all()
 
 
 def test_groups_meet_the_conditions_of_the_optimum():
-    """Two consumers, one of them with two columns a neuron: the gradient of a group has norm lambda_2 / n, or less."""
+    """Two consumers, one with two columns per neuron: the gradient of a group has norm lambda_2 / n, or less."""
     generator = torch.Generator().manual_seed(0)
     data = [torch.randn(80, 10, generator=generator), torch.randn(80, 5, generator=generator)]
     starts = [torch.randn(10, 3, generator=generator), torch.randn(5, 2, generator=generator)]
@@ -60,11 +57,12 @@ def test_groups_meet_the_conditions_of_the_optimum():
         torch.testing.assert_close(made, start)
     for _ in range(500):
         at = vector.clone().requires_grad_(True)
-        slope = torch.autograd.grad(error(0, readers.matrices(at)), at)[0]
-        vector = readers.shrunk(vector - 0.8 * slope, 0.8 * 0.3 / 5)
-    found = learn_mask(error, starts, owners, 5, [0], width=2, lambda_2=0.3, steps=200)
-    torch.testing.assert_close(found.values, readers.norms(vector), atol=1e-3, rtol=1e-3)
-    assert 0 < int((found.values > 0).sum()) < 5
+        gradient = torch.autograd.grad(error(0, readers.matrices(at)), at)[0]
+        vector = readers.shrunk(vector - 0.8 * gradient, 0.8 * 0.3 / 5)
+    problem, settings = MaskProblem(error, starts, owners, 5, [0]), MaskSettings(2, lambda_2=0.3, steps=200)
+    mask = learn_mask(problem, settings).values
+    torch.testing.assert_close(mask, readers.norms(vector), atol=1e-3, rtol=1e-3)
+    assert 0 < int((mask > 0).sum()) < 5
 
 
 def test_lambda_1_and_lambda_2_only_matter_by_their_ratio():
@@ -107,38 +105,6 @@ def test_capped_rows_never_outgrow_their_start():
     ],
 )
 def test_bad_input_is_one_sentence(change, words):
+    problem = MaskProblem(lambda _, q: q[0].sum(), [torch.ones(6, 1)], [torch.arange(6)], 6, [0])
     with pytest.raises(LdrfError, match=words):
-        learn_mask(lambda _, q: q[0].sum(), [torch.ones(6, 1)], [torch.arange(6)], 6, [0], **{"width": 3, **change})
-
-
-def _net(flat: bool) -> nn.Sequential:
-    """conv - norm - relu - pool - reader, two of whose eight neurons are copies of others and two dead."""
-    torch.manual_seed(0)
-    first = nn.Conv2d(3, 8, 3)
-    with torch.no_grad():
-        first.weight[4:6], first.weight[6:] = 0.6 * first.weight[:2], 0.0
-        read_tensor(first, "bias").copy_(torch.tensor([0.0] * 6 + [-1.0] * 2))
-    last = [nn.Flatten(), nn.Linear(8 * 9, 5)] if flat else [nn.Conv2d(8, 6, 3)]
-    return nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), *last).eval()
-
-
-@pytest.mark.parametrize("flat", [False, True])
-def test_a_unit_loses_its_dead_neurons_and_copies_first(flat):
-    generator = torch.Generator().manual_seed(1)
-    config = PruneConfig(chunk=16, steps=100)
-    network = read_network(_net(flat), [torch.randn(48, 3, 8, 8, generator=generator)], (), config)
-    (unit,) = network.units
-    everything = torch.arange(8)
-    with ActivationStore(2**30) as store:
-        walk = Lockstep(network.trace, network.dense, network.calibration, store)
-        walk.advance(unit.start)
-        carriers = cut_carriers(network.trace, unit, walk.slim, everything)
-        ones = tuple(torch.ones(c.layer.outputs) for c in unit.consumers)
-        problem = Problem(network.trace, unit, everything, walk, path_between(network.trace, unit), carriers, ones)
-        collect(problem)
-        without_dead = mask_unit(problem, 6, config, 0)
-        without_copies = mask_unit(problem, 4, config, 0)
-        assert torch.equal(without_copies, mask_unit(problem, 4, config, 0))
-        assert mask_unit(problem, 8, config, 0).tolist() == list(range(8))
-    assert without_dead.tolist() == [0, 1, 2, 3, 4, 5]
-    assert {int(k) % 4 for k in without_copies} == {0, 1, 2, 3} and without_copies.max() < 6
+        learn_mask(problem, MaskSettings(**{"width": 3, **change}))

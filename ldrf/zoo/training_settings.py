@@ -6,7 +6,7 @@ from ldrf.errors import LdrfError
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingSettings:
     """SGD with momentum, flips and padded crops, linearly falling rate (Sec. "VGG-9 on CIFAR-10").
 
     The paper trains 200 epochs from a rate of 0.1 with weight decay 1e-4. The short schedule here warms up first and

@@ -5,29 +5,17 @@ from typing import Any
 
 import pytest
 import torch
+from half_cut import half_cut
 from networks import Bottleneck, Branches, Chain, Gated, Heads, Inverted, Residual, UNet, VitBlock, images, make
 from torch import nn
 
 import ldrf
 from ldrf import pipeline
-from ldrf.calibration.network import Network, read_network
-from ldrf.calibration.store import ActivationStore
 from ldrf.recomposition.best import held_out_errors
-from ldrf.reconstruction import joint_solver as together
-from ldrf.reconstruction.joint_solver import (
-    ASIDE,
-    goal_spreads,
-    goal_weights,
-    meeting_points,
-    reconstruct_together,
-    side_readers,
-    values_at,
-)
-from ldrf.reconstruction.lockstep import Lockstep
-from ldrf.reconstruction.problem import BEHIND
-from ldrf.units.indices import cut_weights
+from ldrf.reconstruction import all_units
+from ldrf.reconstruction.all_units import full_width_layers, reconstruct_together
 
-CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16)
+CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16, multiple=1)
 
 
 def pruned(model: nn.Module, batches: Any, **changes: Any) -> ldrf.PruneResult:
@@ -67,9 +55,9 @@ def test_other_networks_lose_nothing(kind: type[nn.Module]):
 
 def test_by_default_there_are_eight_times_the_steps_of_a_unit_and_0_is_the_papers_algorithm():
     model, x = make(Inverted), images(64)
-    found = [pruned(model, x, steps=5, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
-    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
-    assert any(not torch.equal(found[0][name], found[2][name]) for name in found[0])
+    states = [pruned(model, x, steps=5, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert any(not torch.equal(states[0][name], states[2][name]) for name in states[0])
 
 
 def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
@@ -80,32 +68,8 @@ def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
     assert protected and all(torch.equal(before[name], after[name]) for name in protected)
 
 
-def solved(kind: type[nn.Module] = Residual) -> tuple[Network, Lockstep]:
-    """A network and its slim weights with every unit cut in half, the neurons that stay as they were."""
-    network = read_network(make(kind), [images(64)], (), CONFIG)
-    walk = Lockstep(network.trace, network.dense, network.calibration, ActivationStore(1 << 30))
-    kept = {unit.name: torch.arange(unit.width // 2) for unit in network.units}
-    walk.commit(cut_weights(network.trace, network.units, network.dense, kept))
-    return network, walk
-
-
-def test_goals_are_the_values_that_are_as_wide_as_before():
-    network, walk = solved()
-    spreads = goal_spreads(network, meeting_points(network, walk.slim))
-    mine, theirs = (values_at(network.trace, w, network.example, spreads, 0) for w in (walk.slim, network.dense))
-    assert len(spreads) == 3, "two blocks and the outputs"
-    assert all(mine[name].shape == theirs[name].shape for name in spreads)
-    first = network.calibration.fitting[0]
-    whole = values_at(network.trace, network.dense, network.calibration.chunks[first], spreads, 0)
-    for name, spread in spreads.items():
-        wanted = float(whole[name].var(correction=0)) * whole[name][0].numel()
-        assert spread == pytest.approx(wanted, rel=1e-4)
-    chain, walk = solved(Chain)
-    assert meeting_points(chain, walk.slim) == list(chain.trace.outputs)
-
-
 def test_images_in_pieces_give_the_same_weights():
-    network, walk = solved()
+    network, walk = half_cut(Residual)
     config = replace(CONFIG, joint_steps=8)
     whole = reconstruct_together(network, walk, config)
     pieces = reconstruct_together(network, walk, replace(config, memory=1))
@@ -117,14 +81,14 @@ def test_images_in_pieces_give_the_same_weights():
 def test_what_held_out_images_lose_by_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     model, x = make(Inverted), images(64)
     alone = pruned(model, x)
-    monkeypatch.setattr(together, "RATE", 30.0)
+    monkeypatch.setattr(all_units, "RATE", 30.0)
     spoilt = pruned(model, x, joint_steps=5)
     assert spoilt.held_out == alone.held_out
     assert all(torch.equal(a, b) for a, b in zip(spoilt.model.parameters(), alone.model.parameters(), strict=True))
 
 
 def test_a_moved_network_is_nearer_than_the_cut_one():
-    network, walk = solved()
+    network, walk = half_cut(Residual)
     moved = reconstruct_together(network, walk, replace(CONFIG, joint_steps=40))
     assert moved is not None
     cut, joint = held_out_errors(network, (walk.slim, moved))
@@ -133,7 +97,7 @@ def test_a_moved_network_is_nearer_than_the_cut_one():
 
 
 def test_nothing_moves_without_descent():
-    network, walk = solved()
+    network, walk = half_cut(Residual)
     for config in (CONFIG, replace(CONFIG, joint_steps=5, solver="closed-form")):
         assert reconstruct_together(network, walk, config) is None
     walk.slim = network.dense
@@ -141,45 +105,29 @@ def test_nothing_moves_without_descent():
 
 
 @pytest.mark.parametrize("kind", [Chain, Branches])
-def test_networks_that_meet_at_their_outputs_alone_stay_as_they_are_without_side_readers(kind: type[nn.Module]):
-    network, walk = solved(kind)
-    assert not side_readers(walk), "nothing was solved before it was cut"
+def test_networks_with_no_goals_but_their_outputs_stay_as_they_are(kind: type[nn.Module]):
+    network, walk = half_cut(kind)
+    assert not full_width_layers(walk), "no layer was solved before it was cut"
     assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
 
 
-def test_the_readers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatch: pytest.MonkeyPatch):
-    model, x, seen = make(Chain), images(96), []
-    found = pipeline.reconstruct_together
-    monkeypatch.setattr(pipeline, "reconstruct_together", lambda *a: seen.append((a, found(*a))) or seen[-1][1])
+def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatch: pytest.MonkeyPatch):
+    model, x, calls = make(Chain), images(96), []
+
+    def spy(*args: Any) -> Any:
+        calls.append((args, reconstruct_together(*args)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(pipeline, "reconstruct_together", spy)
     result = pruned(model, x, joint_steps=60)
-    (network, walk, _), moved = seen[0]
-    sides = {layer: walk.whole[layer.node][0] for layer in side_readers(walk)}
-    assert sides and all(len(weight) == layer.outputs for layer, weight in sides.items()), "of full width"
-    for layer, weight in sides.items():
+    (_, walk, _), moved = calls[0]
+    full = {layer: walk.full_width[layer.node][0] for layer in full_width_layers(walk)}
+    assert full and all(len(weight) == layer.outputs for layer, weight in full.items())
+    for layer, weight in full.items():
         assert weight.shape[1] == walk.slim.layers[layer.node][0].shape[1], "they read the slim neurons"
     assert moved is not None
     assert {n: w.shape for n, (w, _) in moved.layers.items()} == {n: w.shape for n, (w, _) in walk.slim.layers.items()}
     assert result.held_out is not None and result.held_out.reconstructed < result.held_out.unit_by_unit
-
-
-def test_a_layer_at_full_width_is_compared_before_and_behind_its_activation():
-    network, walk = solved(Chain)
-    layer = next(layer for layer in network.trace.layers if layer.name == "conv2")
-    (behind,) = network.trace.node(layer.result).users
-    (output,) = network.trace.outputs
-    weights = goal_weights(network, [output], [layer])
-    spreads = goal_spreads(network, weights)
-    counted = {name: weight * spreads[name] for name, weight in weights.items()}
-    wanted = {output: 1.0, layer.result: ASIDE * (1 - BEHIND), behind.name: ASIDE * BEHIND}
-    assert counted == pytest.approx(wanted) and "relu" in behind.name
-    assert goal_weights(network, meeting_points(network, walk.slim), []).keys() == {output}
-
-
-def test_where_there_are_residual_sums_a_layer_at_full_width_counts_no_more_than_they_do():
-    network, _ = solved(Bottleneck)
-    layer = next(layer for layer in network.trace.layers if layer.name == "conv2")
-    spreads = goal_spreads(network, weights := goal_weights(network, [], [layer]))
-    assert sum(weight * spreads[name] for name, weight in weights.items()) == pytest.approx(1.0)
 
 
 def test_a_number_of_steps_below_0_is_refused():

@@ -1,4 +1,4 @@
-"""Layers that meet in a product are reconstructed together."""
+"""Descent on R' and Q' of one unit; layers that meet in a product move together."""
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 # pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
@@ -49,16 +49,16 @@ MODELS = [
 @pytest.mark.parametrize(("model", "batch", "widths"), MODELS, ids=["gated", "excited"])
 def test_descending_both_beats_solving_the_reader_alone(model, batch, widths):
     model = settled(model, 0)
-    found = {}
+    results = {}
     for solver in ("closed-form", "joint"):
         config = ldrf.PruneConfig(solver=solver, steps=80, joint_steps=80, chunk=32)
-        found[solver] = ldrf.prune(model, [batch], widths=widths, config=config)
-    alone, joint = (found[s].history[0] for s in ("closed-form", "joint"))
+        results[solver] = ldrf.prune(model, [batch], widths=widths, config=config)
+    alone, joint = (results[s].history[0] for s in ("closed-form", "joint"))
     assert joint.way.startswith("descent")
     assert joint.error < 0.95 * alone.error
     assert alone.error <= joint.cut_error == alone.cut_error
     with torch.no_grad():
-        gap = {s: float((r.model(batch) - model(batch)).square().mean()) for s, r in found.items()}
+        gap = {s: float((r.model(batch) - model(batch)).square().mean()) for s, r in results.items()}
     assert gap["joint"] < gap["closed-form"]
 
 
@@ -84,7 +84,9 @@ class SelfGated(nn.Module):
 
 def test_a_gate_that_reads_what_it_scales():
     model = settled(SelfGated(), 0)
-    result = ldrf.prune(model, [images(32)], widths={"one": 6}, config=ldrf.PruneConfig(steps=5, chunk=16))
+    result = ldrf.prune(
+        model, [images(32)], widths={"one": 6}, config=ldrf.PruneConfig(steps=5, joint_steps=5, chunk=16)
+    )
     assert result.model.gate.weight.shape[:2] == (6, 6)
     assert result.history[0].error <= result.history[0].cut_error
     assert result.model(images(3)).shape == (3, 4)

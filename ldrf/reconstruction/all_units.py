@@ -1,0 +1,158 @@
+"""The layers of all units moved together, after the last: Eqn. 6 summed over every goal that the networks share.
+
+Unit by unit, each one is solved for the error that the ones before it left, but not for its effect on later ones. Here
+the layers that were solved move together towards the dense values of all goals (``goals.py``).
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ldrf.algebra.descent import descend, filled, leaves, scaled
+from ldrf.algebra.muon import Muon
+from ldrf.calibration.augmentation import augmented
+from ldrf.calibration.network import Network
+from ldrf.config import PruneConfig, byte_count
+from ldrf.inputs import Inputs
+from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
+from ldrf.reconstruction.lockstep import Lockstep
+from ldrf.reconstruction.problem import activated, apply_affine, source
+from ldrf.reconstruction.unit_solver import find_solver
+from ldrf.runtime.processes import no_loss, summed_gradients
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.lean_run import Values, input_values
+from ldrf.tracing.trace import Layer
+from ldrf.units.grouping import activation_behind
+
+SHARE = 8  # steps of all units together, for each step of a unit by itself: one of the former is worth far more
+RATE = 0.01  # largest share of its size by which a tensor moves per step
+MANY = 16  # passes over the images above which they are augmented, as the steps would overfit
+COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
+
+
+def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) -> Weights | None:
+    """The slim weights of ``walk`` with the layers that were solved moved together; None where there is nothing to do.
+
+    The outputs alone are too few goals, and in a plain chain no sum or map is as wide as before. But each layer of a
+    chain was solved at its full width, as a consumer, before it was cut itself. That full-width layer is kept beside
+    the slim network: it moves along, reads the slim neurons, and must reproduce the layer's dense outputs.
+    """
+    steps = SHARE * config.steps if config.joint_steps is None else config.joint_steps
+    if not steps or not walk.changed or not find_solver(config).together:
+        return None
+    full_width = full_width_layers(walk)
+    goals = goal_weights(network, meeting_points(network, walk.slim), full_width)
+    if not goals.keys() - set(network.trace.outputs):
+        return None
+    return _Descent(network, walk, tuple(full_width), goals, config).run(steps)
+
+
+def full_width_layers(walk: Lockstep) -> list[Layer]:
+    """Layers that lost outputs after they were solved as consumers; ``walk.full_width`` has their weights before that.
+
+    A layer that lost inputs afterwards is left out: at full width it does not fit the slim neurons.
+    """
+    shapes = {node: weight.shape[1:] for node, (weight, _) in walk.full_width.items()}
+    lost = [layer for layer in walk.trace.layers if layer.node in shapes and layer.groups == 1]
+    return [layer for layer in lost if shapes[layer.node] == walk.slim.layers[layer.node][0].shape[1:]]
+
+
+class _Tensors(NamedTuple):
+    """What moves, by node: weights and biases of the slim layers, and of those at full width beside them."""
+
+    weights: dict[str, Any]
+    full_weights: dict[str, Any]
+    biases: dict[str, Any]
+    full_biases: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Descent:
+    """All units of a network on their way to the goals; ``goals`` says what a squared distance counts at each."""
+
+    network: Network
+    walk: Lockstep
+    full_width: tuple[Layer, ...]
+    goals: dict[str, float]
+    config: PruneConfig
+
+    def run(self, steps: int) -> Weights:
+        """The slim weights after so many steps."""
+        calibration, config = self.network.calibration, self.config
+        augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
+        moving: _Tensors = scaled(self._start())
+        images, dense = self._images_at_once(), DenseValues(self.network, self.goals, config, fixed=not augments)
+        generator = torch.Generator().manual_seed(config.seed)
+
+        def losses(chunk: int) -> Iterator[Tensor]:
+            whole, size = calibration.chunks[chunk], calibration.sizes[chunk]
+            if augments:  # also where this process has no images of it: randomness goes on alike in all of them
+                whole = augmented(whole, generator, calibration.starts[chunk], size, blended=False)
+            pieces = -(-size // images)
+            for piece in range(pieces):
+                tensors = summed_gradients(*(tensor() for tensor in leaves(moving)))
+                part = whole.map(lambda t, piece=piece: t[piece::pieces])
+                if not part.rows:
+                    yield no_loss(tensors)
+                    continue
+                theirs, mine = dense(chunk, piece, part), self._values(filled(moving, tensors), part, chunk)
+                gaps = [weight * F.mse_loss(mine[n], theirs[n], reduction="sum") for n, weight in self.goals.items()]
+                yield torch.stack(gaps).sum() / size
+
+        descend(leaves(moving), losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
+        with torch.no_grad():
+            return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
+
+    def _start(self) -> _Tensors:
+        """The tensors that move, where they stand: of all layers that were solved, and of those at full width."""
+        changed = self.walk.changed
+        layers = [layer for layer in self.network.trace.layers if layer.node in changed]
+        slim, full = self.walk.slim.layers, self.walk.full_width
+        return _Tensors(
+            {la.node: slim[la.node][0] for la in layers},
+            {la.node: full[la.node][0] for la in self.full_width},
+            {la.node: b for la in layers if la.has_bias and (b := slim[la.node][1]) is not None},
+            {la.node: b for la in self.full_width if la.has_bias and (b := full[la.node][1]) is not None},
+        )
+
+    def _slim(self, tensors: _Tensors) -> Weights:
+        """The slim weights with these tensors."""
+        slim = self.walk.slim
+        return slim.with_layers({n: (w, tensors.biases.get(n, slim.layers[n][1])) for n, w in tensors.weights.items()})
+
+    def _values(self, tensors: _Tensors, inputs: Inputs, chunk: int) -> Values:
+        """Values at the goals: those of the slim network, and those of the full-width layers beside it."""
+        values = values_at(self.network.trace, self._slim(tensors), inputs, self._wanted, chunk)
+        return {**values, **{name: v for layer in self.full_width for name, v in self._beside(layer, tensors, values)}}
+
+    @cached_property
+    def _wanted(self) -> Collection[str]:
+        """Values of the slim network that are goals, or that a full-width layer reads."""
+        trace = self.network.trace
+        beside = {name for la in self.full_width for name in (la.result, activation_behind(trace, la.result))}
+        return (self.goals.keys() - beside) | {source(layer, trace) for layer in self.full_width}
+
+    def _beside(self, layer: Layer, tensors: _Tensors, values: Values) -> Iterator[tuple[str, Tensor]]:
+        """The result of a full-width layer on the slim values it reads, and that of the activation behind it."""
+        trace, weight = self.network.trace, tensors.full_weights[layer.node]
+        bias = tensors.full_biases.get(layer.node, self.walk.full_width[layer.node][1])
+        bias = bias if bias is not None else weight.new_zeros(len(weight))
+        result = apply_affine(layer, values[source(layer, trace)], weight, bias)
+        yield layer.result, result
+        behind = activation_behind(trace, layer.result)
+        if behind:
+            yield behind, activated(trace, behind, result)
+
+    def _images_at_once(self) -> int:
+        """Images whose activations fit the memory in the backward pass."""
+        trace, few = self.network.trace, self.network.example.map(lambda t: t[:1])
+        with torch.no_grad():
+            values = run(trace, self.network.dense, trace.nodes, input_values(trace, few))
+        beside = [values[layer.result] for layer in self.full_width]
+        size = sum(v.numel() * v.element_size() for v in (*values.values(), *beside) if isinstance(v, Tensor))
+        return max(1, self.network.calibration.room(byte_count(self.config.memory)) // (COPIES * max(size, 1)))

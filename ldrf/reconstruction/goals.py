@@ -1,0 +1,110 @@
+"""Values at which dense and slim network are compared when all units move together (Eqn. 6).
+
+These are the network's outputs, every sum or map that is as wide as before, and the outputs that a layer gave at its
+full width before it was cut itself.
+"""
+
+import math
+from collections.abc import Collection
+
+import torch
+from torch import Tensor
+
+from ldrf.calibration.network import Network
+from ldrf.config import PruneConfig, byte_count
+from ldrf.inputs import Inputs
+from ldrf.reconstruction.problem import BEHIND
+from ldrf.runtime.processes import sum_over
+from ldrf.runtime.randomness import same_chance
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.lean_run import Values, input_values, run_lean
+from ldrf.tracing.trace import Layer, Trace
+from ldrf.units.grouping import activation_behind
+
+# How much more a layer at full width counts than the outputs in a plain chain, whose outputs alone would overfit.
+FULL_WIDTH_WEIGHT = 16.0
+
+
+def goal_weights(network: Network, points: Collection[str], full_width: Collection[Layer]) -> dict[str, float]:
+    """What a squared distance counts at each goal: one over its spread, and more at full-width layers of a plain chain.
+
+    Where there are residual sums, these lead the way. A layer at full width is compared before the activation that
+    follows it and, for the greater part, behind it.
+    """
+    shares = dict.fromkeys(points, 1.0)
+    heavier = 1.0 if any(c.other for unit in network.units for c in unit.consumers) else FULL_WIDTH_WEIGHT
+    for layer in full_width:
+        behind = activation_behind(network.trace, layer.result)
+        parts = {layer.result: 1 - BEHIND, behind: BEHIND} if behind else {layer.result: 1.0}
+        shares |= {name: heavier * share for name, share in parts.items()}
+    return {name: shares[name] / spread for name, spread in goal_spreads(network, shares).items()}
+
+
+@torch.no_grad()
+def meeting_points(network: Network, slim: Weights) -> list[str]:
+    """Values of one shape in both networks that differ: those that consumers restore, and the outputs."""
+    trace, few = network.trace, network.example.map(lambda t: t[:2])
+    mine, theirs = (run(trace, w, trace.nodes, input_values(trace, few)) for w in (slim, network.dense))
+    goals = [c.activation or c.goal for unit in network.units for c in unit.consumers]
+    return [n for n in dict.fromkeys([*goals, *trace.outputs]) if _comparable(mine.get(n), theirs.get(n))]
+
+
+def _comparable(mine: object, theirs: object) -> bool:
+    """Whether two values are floating-point tensors of one shape that differ."""
+    if not isinstance(mine, Tensor) or not isinstance(theirs, Tensor) or mine.shape != theirs.shape:
+        return False
+    return theirs.is_floating_point() and not torch.equal(mine, theirs)
+
+
+@torch.no_grad()
+def goal_spreads(network: Network, goals: Collection[str]) -> dict[str, float]:
+    """The spread of each goal per image in the dense network; goals that do not vary are left out."""
+    trace, calibration = network.trace, network.calibration
+    first = calibration.fitting[0]
+    own = calibration.own([first])
+    values = values_at(trace, network.dense, calibration.chunks[first], goals, first) if own else {}
+    own_sums = {n: _sums(values.get(n)) for n in goals}
+    sums = {n: sum_over(s).tolist() for n, s in own_sums.items()}
+    spreads = {
+        n: (squares - total * total / max(count, 1)) / calibration.sizes[first]
+        for n, (count, total, squares) in sums.items()
+    }
+    return {n: spread for n, spread in spreads.items() if math.isfinite(spread) and spread > 0}
+
+
+def _sums(value: Tensor | None) -> Tensor:
+    """Number of values, their sum and the sum of their squares."""
+    if value is None:
+        return torch.zeros(3, dtype=torch.float64)
+    count = torch.tensor(value.numel(), dtype=torch.float64)
+    return torch.stack([count, value.double().sum(), value.double().square().sum()])
+
+
+def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[str], seed: int) -> Values:
+    """The named values of a network; all others are dropped as soon as nothing reads them any more."""
+    with same_chance(seed):
+        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, inputs), names)
+    return {name: values[name] for name in names}
+
+
+class DenseValues:
+    """Values of the dense network at the goals, kept from pass to pass if images are fixed and all fits in memory."""
+
+    def __init__(self, network: Network, goals: Collection[str], config: PruneConfig, fixed: bool) -> None:
+        self.network, self.goals = network, goals
+        self.known: dict[tuple[int, int], Values] = {}
+        one = self._run(network.example.map(lambda t: t[:1]), 0)
+        size = sum(value.numel() * value.element_size() for value in one.values())
+        images = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
+        self.fit = fixed and 2 * size * images <= network.calibration.room(byte_count(config.memory))
+
+    def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
+        """The values for one piece of a chunk."""
+        values = self.known.get((chunk, piece)) or self._run(inputs, chunk)
+        if self.fit:
+            self.known[chunk, piece] = values
+        return values
+
+    @torch.no_grad()
+    def _run(self, inputs: Inputs, seed: int) -> Values:
+        return values_at(self.network.trace, self.network.dense, inputs, self.goals, seed)
