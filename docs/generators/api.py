@@ -57,7 +57,7 @@ def _entry(name: str, thing: Any) -> str:
     """Heading, signature, docstring; the fields and methods of a class."""
     parts = [f"### {name}"]
     if inspect.isfunction(thing):
-        parts.append(f"```python\n{_signature(thing, name)}\n```")
+        parts.append(f"```python\ndef {_signature(thing, thing.__name__)}: ...\n```")
     parts.append(_prose(inspect.getdoc(thing) or ""))
     if inspect.isclass(thing):
         parts += _fields(thing)
@@ -66,13 +66,17 @@ def _entry(name: str, thing: Any) -> str:
 
 
 def _is_shown(member: Any) -> bool:
-    function = member.fget if isinstance(member, property) else member
+    function = _function(member)
     return inspect.isfunction(function) and not function.__name__.startswith("_")
+
+
+def _function(member: Any) -> Any:
+    return member.fget if isinstance(member, property) else member
 
 
 def _method(member: Any) -> str:
     """One line about a method or property."""
-    function = member.fget if isinstance(member, property) else member
+    function = _function(member)
     call = function.__name__ if isinstance(member, property) else _signature(function, function.__name__)
     line = f"- `{call.replace('(self, ', '(').replace('(self)', '()')}`"
     doc = " ".join(_prose(inspect.getdoc(function) or "").split())

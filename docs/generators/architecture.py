@@ -14,7 +14,7 @@ GROUPS = {
     "network": ("tracing", "channels", "units", "calibration"),
     "stages": ("planning", "reconstruction", "recomposition", "methods"),
     "results": ("result", "saving", "measuring", "finetuning"),
-    "entry": ("pipeline", "inspection"),
+    "entry": ("pipeline", "run", "inspection"),
     "tools": ("cli", "data", "zoo", "report", "reproduce", "integrations"),
 }
 

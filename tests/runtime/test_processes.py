@@ -18,7 +18,8 @@ from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUs
 
 import ldrf
 from ldrf import cli
-from ldrf.cli import launch, torchrun
+from ldrf.cli import launch
+from ldrf.cli.torchrun import GIVEN
 from ldrf.runtime import processes
 
 
@@ -178,7 +179,7 @@ def test_a_killed_process_takes_the_others_down_with_one_sentence(tmp_path, monk
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_other_commands_are_refused_by_the_first_alone(monkeypatch, capsys, rank):
-    for name, value in zip(torchrun.GIVEN, (rank, "2", "localhost", "1"), strict=True):
+    for name, value in zip(GIVEN, (rank, "2", "localhost", "1"), strict=True):
         monkeypatch.setenv(name, value)
     assert cli.main(["inspect", "vgg9", "--data", "sample"]) == 2
     told = capsys.readouterr()
