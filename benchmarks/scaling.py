@@ -40,8 +40,8 @@ def seconds(network: Network, images: int, steps: int, given: argparse.Namespace
 
     with (
         patch("ldrf.run.read_network", lambda *_: replace(network, calibration=calibration)),
-        patch("ldrf.calibration.survey.rows_wanted", few),
-        patch("ldrf.reconstruction.refitting.least_squares_at", lambda moments, start, *_: iter([start])),
+        patch("ldrf.calibration.survey.rows_wanted", few_rows),
+        patch("ldrf.reconstruction.refitting.least_squares_at", _unsolved),
     ):
         start = time.process_time()
         ldrf.prune(network.model, [], speedup=1.7, config=replace(CONFIG, steps=steps))
