@@ -114,13 +114,13 @@ class Journal:
             Plan(facts["widths"], tables["curves"], facts["curves_of"]), surveys, removals, tables["metrics"]
         )
 
-    def keep_learned(self, found: Learned) -> Learned:
+    def keep_learned(self, learned: Learned) -> Learned:
         """Note what stage 1 learned, and hand it back; before that, a run leaves nothing in its folder."""
         if self.folder is not None:
-            from_first(lambda: self._keep_learned(found))
-        return found
+            from_first(lambda: self._keep_learned(learned))
+        return learned
 
-    def _keep_learned(self, found: Learned) -> None:
+    def _keep_learned(self, learned: Learned) -> None:
         if self.folder is None:
             return
         with disk_errors_as_sentence(f"begin a run in '{self.folder.parent}'"):
@@ -129,14 +129,14 @@ class Journal:
             text = json.dumps({"format": FORMAT, "settings": self.settings}, indent=2)
             write_whole(self.folder / SETTINGS, f"{text}\n".encode())
         tables = {
-            "curves": found.plan.curves,
-            "zeros": {name: s.zeros for name, s in found.surveys.items()},
-            "activity": {name: s.activity for name, s in found.surveys.items()},
-            "order": {name: r.order for name, r in found.removals.items()},
-            "errors": {name: r.errors for name, r in found.removals.items()},
-            "metrics": found.metrics,
+            "curves": learned.plan.curves,
+            "zeros": {name: s.zeros for name, s in learned.surveys.items()},
+            "activity": {name: s.activity for name, s in learned.surveys.items()},
+            "order": {name: r.order for name, r in learned.removals.items()},
+            "errors": {name: r.errors for name, r in learned.removals.items()},
+            "metrics": learned.metrics,
         }
-        self._write(LEARNED, {"widths": found.plan.widths, "curves_of": found.plan.curves_of}, tables)
+        self._write(LEARNED, {"widths": learned.plan.widths, "curves_of": learned.plan.curves_of}, tables)
 
     def solved(self, index: int, unit: Unit) -> Reconstruction | None:
         """The solution this run had found for a unit, if it had."""
@@ -148,25 +148,27 @@ class Journal:
         facts, tables = _read(path)
         if facts.pop("unit") != unit.name:
             raise LdrfError(f"'{path}' is not about '{unit.name}': {_ANEW}")
-        found, weights, biases = (tables[table] for table in ("solution", "partner weights", "partner biases"))
-        readers = tuple(found[f"reader {i}"] for i in range(len(found) - 3))
+        solution, weights, biases = (tables[table] for table in ("solution", "partner weights", "partner biases"))
+        readers = tuple(solution[f"reader {i}"] for i in range(len(solution) - 3))
         partners = {node: (weight, biases[node]) for node, weight in weights.items()}
-        return Reconstruction(found["kept"], Solution(found["weight"], found["bias"], readers, partners), **facts)
+        return Reconstruction(
+            solution["kept"], Solution(solution["weight"], solution["bias"], readers, partners), **facts
+        )
 
-    def keep_solved(self, index: int, unit: Unit, found: Reconstruction) -> Reconstruction:
+    def keep_solved(self, index: int, unit: Unit, solved: Reconstruction) -> Reconstruction:
         """Note a unit's solution, and hand it back."""
         if self.folder is not None:
-            from_first(lambda: self._keep_solved(index, unit, found))
-        return found
+            from_first(lambda: self._keep_solved(index, unit, solved))
+        return solved
 
-    def _keep_solved(self, index: int, unit: Unit, found: Reconstruction) -> None:
-        facts = {key: getattr(found, key) for key in ("cut_error", "error", "way", "candidates")}
-        weights = {"kept": found.kept, "weight": found.solution.weight, "bias": found.solution.bias}
-        readers = {f"reader {i}": reader for i, reader in enumerate(found.solution.readers)}
+    def _keep_solved(self, index: int, unit: Unit, solved: Reconstruction) -> None:
+        facts = {key: getattr(solved, key) for key in ("cut_error", "error", "way", "candidates")}
+        weights = {"kept": solved.kept, "weight": solved.solution.weight, "bias": solved.solution.bias}
+        readers = {f"reader {i}": reader for i, reader in enumerate(solved.solution.readers)}
         tables = {
             "solution": {**weights, **readers},
-            "partner weights": {node: weight for node, (weight, _) in found.solution.partners.items()},
-            "partner biases": {node: bias for node, (_, bias) in found.solution.partners.items()},
+            "partner weights": {node: weight for node, (weight, _) in solved.solution.partners.items()},
+            "partner biases": {node: bias for node, (_, bias) in solved.solution.partners.items()},
         }
         self._write(_unit_file(index), {"unit": unit.name, **facts}, tables)
 
@@ -174,11 +176,11 @@ class Journal:
         """One file: tensors by table and row, and the facts and names of rows in its head."""
         if self.folder is None:
             return
-        rows = {table: list(found) for table, found in tables.items()}
+        rows = {table: list(values) for table, values in tables.items()}
         tensors = {
             f"{table}/{i}": tensor.detach().clone(memory_format=torch.contiguous_format)
-            for table, found in tables.items()
-            for i, tensor in enumerate(found.values())
+            for table, values in tables.items()
+            for i, tensor in enumerate(values.values())
         }
         head = json.dumps({"facts": facts, "rows": rows})
         data = save(tensors, {"ldrf": head, "sha256": _digest(head, tensors)})
@@ -236,10 +238,10 @@ _ANEW = "delete the folder's journal to start anew."
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
-        if found["format"] != FORMAT:
+        content = read_json(path)
+        if content["format"] != FORMAT:
             raise LdrfError(f"'{path}' was written by another version of ldrf: {_ANEW}")
-        return dict(found["settings"])
+        return dict(content["settings"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is damaged: {_ANEW}") from problem
 
@@ -253,9 +255,9 @@ def _read(path: Path) -> tuple[dict[str, Any], Tables]:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if head["sha256"] != _digest(head["ldrf"], tensors):
             raise ValueError("its checksum is another")
-        found = json.loads(head["ldrf"])
-        tables = {t: {row: tensors[f"{t}/{i}"] for i, row in enumerate(rows)} for t, rows in found["rows"].items()}
-        return found["facts"], tables
+        content = json.loads(head["ldrf"])
+        tables = {t: {row: tensors[f"{t}/{i}"] for i, row in enumerate(rows)} for t, rows in content["rows"].items()}
+        return content["facts"], tables
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is damaged ({problem}): {_ANEW}") from problem
 
