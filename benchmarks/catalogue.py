@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ Made = tuple[nn.Module, Any]
 def catalogue() -> dict[str, Callable[[], Made]]:
     """Every model by name, as a function that makes it and a batch for it."""
     makers = {"torchvision": _torchvision, "segmentation": _segmentation, "detection": _backbone, "timm": _timm}
-    found: dict[str, Callable[[], Made]] = {f"home/{n}": lambda n=n: _homemade(n) for n in HOMEMADE}
+    models: dict[str, Callable[[], Made]] = {f"home/{n}": partial(_homemade, n) for n in HOMEMADE}
     for name in NAMES.read_text().split():
         library, _, rest = name.partition("/")
-        found[name] = lambda make=makers[library], rest=rest: make(rest)
-    return found | {f"hf/{n}": lambda n=n: _huggingface(n) for n in HUGGINGFACE}
+        models[name] = partial(makers[library], rest)
+    return models | {f"hf/{n}": partial(_huggingface, n) for n in HUGGINGFACE}
 
 
 def _images(rows: int, size: int, channels: int = 3) -> Tensor:

@@ -61,9 +61,12 @@ class UNet(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        level = lambda a, b: nn.Sequential(  # noqa: E731
-            nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(4, b), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU()
-        )
+
+        def level(a: int, b: int) -> nn.Sequential:
+            return nn.Sequential(
+                nn.Conv2d(a, b, 3, padding=1), nn.GroupNorm(4, b), nn.ReLU(), nn.Conv2d(b, b, 3, padding=1), nn.ReLU()
+            )
+
         self.down = nn.ModuleList([level(3, 16), level(16, 32), level(32, 64)])
         self.up = nn.ModuleList([nn.ConvTranspose2d(64, 32, 2, 2), nn.ConvTranspose2d(32, 16, 2, 2)])
         self.merge, self.last = nn.ModuleList([level(64, 32), level(32, 16)]), nn.Conv2d(16, 4, 1)

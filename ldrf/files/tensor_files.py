@@ -25,10 +25,10 @@ Device = str | torch.device
 
 def file_size(path: Path) -> int:
     """Bytes of a plain file; a ValueError where it is a folder, a pipe or a device."""
-    found = path.stat()
-    if not stat.S_ISREG(found.st_mode):
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("it is not a plain file")
-    return found.st_size
+    return status.st_size
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:

@@ -21,14 +21,14 @@ def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[s
     with taps(dense, shared) as theirs, taps(slim, shared) as mine:
         final = {id(t) for t in pytree.tree_leaves(inputs.call(slim))}
         inputs.call(dense)
-    found: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
+    points: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
     for name in shared:
         one, other = mine.get(name), theirs.get(name)
         if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or id(one) in final:
             continue
         if one.shape == other.shape and one.ndim > 1 and one.is_floating_point():
-            found.setdefault(id(one), name)
-    return tuple(found.values())
+            points.setdefault(id(one), name)
+    return tuple(points.values())
 
 
 def _has(model: nn.Module, name: str) -> bool:
@@ -42,14 +42,14 @@ def _has(model: nn.Module, name: str) -> bool:
 @contextmanager
 def taps(model: nn.Module, names: Sequence[str]) -> Iterator[dict[str, Any]]:
     """A dict that fills with the outputs of the named modules whenever ``model`` runs."""
-    found: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
 
     def keep(name: str):
-        return lambda _module, _inputs, output: found.__setitem__(name, output)
+        return lambda _module, _inputs, output: outputs.__setitem__(name, output)
 
     handles = [model.get_submodule(name).register_forward_hook(keep(name)) for name in names]
     try:
-        yield found
+        yield outputs
     finally:
         for handle in handles:
             handle.remove()

@@ -130,13 +130,13 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
         return None
     try:
         state = read_torch(path, torch.device("cpu"), checked=True)
-        found, origin = dict(state["config"]), state["start"]
+        settings, origin = dict(state["config"]), state["start"]
     except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
     if origin != state_checksum(start.state_dict()):
         raise LdrfError(f"'{path}' is the state of another slim model's run: delete it to start anew.")
-    if found != asdict(config):
-        changed = sorted(name for name, value in asdict(config).items() if found.get(name) != value)
+    if settings != asdict(config):
+        changed = sorted(name for name, value in asdict(config).items() if settings.get(name) != value)
         raise LdrfError(
             f"'{path}' was written with other settings ({', '.join(changed)}): "
             "use the same to go on, or delete it to start anew."

@@ -70,10 +70,10 @@ class Bench:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
-        told = asdict(self)
-        told["timings"] = [{**asdict(t), "throughput": t.throughput} for t in self.timings]
-        told["layers"] = [{**asdict(x), "theory": x.theory, "measured": x.measured} for x in self.layers]
-        return told
+        record = asdict(self)
+        record["timings"] = [{**asdict(t), "throughput": t.throughput} for t in self.timings]
+        record["layers"] = [{**asdict(x), "theory": x.theory, "measured": x.measured} for x in self.layers]
+        return record
 
     def __str__(self) -> str:
         parts = [_footprints(self), _timings(self)]
@@ -107,8 +107,8 @@ def bench(
             calls = {
                 name: _caller(backend, network, files.get(name), inputs, count) for name, network in networks.items()
             }
-            found = take_turns(calls, count, seconds)
-            timings += [_timing(name, backend, batch, count, m) for name, m in found.items()]
+            measured = take_turns(calls, count, seconds)
+            timings += [_timing(name, backend, batch, count, m) for name, m in measured.items()]
     largest = repeated(example, max(batches))
     layers = time_layers(networks, largest, threads[0], seconds / 10)
     whole = _whole(networks, largest, timings, max(batches), threads[0], seconds)
@@ -145,8 +145,8 @@ def _caller(backend: Backend, network: nn.Module, file: Path | None, inputs: Inp
     return lambda: run(inputs)
 
 
-def _timing(network: str, backend: Backend, batch: int, threads: int, found: Measurement) -> Timing:
-    times = torch.tensor(found.times, dtype=torch.float64) * 1000
+def _timing(network: str, backend: Backend, batch: int, threads: int, measured: Measurement) -> Timing:
+    times = torch.tensor(measured.times, dtype=torch.float64) * 1000
     low, median, high = times.quantile(torch.tensor([0.25, 0.5, 0.75], dtype=torch.float64)).tolist()
     return Timing(network, backend, batch, threads, median, low, high)
 
@@ -158,7 +158,7 @@ def _whole(
     known = {t.network: t.median for t in timings if (t.backend, t.batch, t.threads) == ("torch", batch, threads)}
     if not known:
         calls = {name: _caller("torch", network, None, inputs, threads) for name, network in networks.items()}
-        known = {name: 1000 * found.median for name, found in take_turns(calls, threads, seconds).items()}
+        known = {name: 1000 * measured.median for name, measured in take_turns(calls, threads, seconds).items()}
     return [known["dense"], known["slim"]]
 
 
@@ -171,17 +171,17 @@ def _machine() -> dict[str, str]:
     return {"processor": platform.processor() or platform.machine(), "torch": torch.__version__}
 
 
-def _footprints(found: Bench) -> str:
+def _footprints(result: Bench) -> str:
     names = {"macs": "MACs", "parameters": "parameters", "file": "bytes on disk", "memory": "bytes of memory"}
-    pairs = ((name, getattr(found.dense, key), getattr(found.slim, key)) for key, name in names.items())
+    pairs = ((name, getattr(result.dense, key), getattr(result.slim, key)) for key, name in names.items())
     rows = [(name, f"{dense:,}", f"{slim:,}", _ratio(dense, slim)) for name, dense, slim in pairs]
     return table(("", "dense", "slim", "less"), rows)
 
 
-def _timings(found: Bench) -> str:
+def _timings(result: Bench) -> str:
     rows = []
-    dense = [t for t in found.timings if t.network == "dense"]
-    for one, other in zip(dense, (t for t in found.timings if t.network == "slim"), strict=True):
+    dense = [t for t in result.timings if t.network == "dense"]
+    for one, other in zip(dense, (t for t in result.timings if t.network == "slim"), strict=True):
         rows.append(
             (
                 one.backend,
@@ -197,7 +197,7 @@ def _timings(found: Bench) -> str:
     return table(heads, rows) + "\nms: median (middle half of the calls); /s: examples a second"
 
 
-def _layers(found: Bench) -> str:
+def _layers(result: Bench) -> str:
     rows = [
         (
             x.name,
@@ -207,9 +207,9 @@ def _layers(found: Bench) -> str:
             f"{x.milliseconds[1]:.3f}",
             f"{x.lost:+.3f}",
         )
-        for x in found.layers
+        for x in result.layers
     ]
-    rest = found.rest
+    rest = result.rest
     rows.append(("all else", "", _ratio(*rest), f"{rest[0]:.3f}", f"{rest[1]:.3f}", ""))
     heads = ("layer", "fewer MACs", "faster", "dense ms", "slim ms", "lost ms")
     return (

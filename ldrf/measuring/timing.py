@@ -47,7 +47,7 @@ def take_turns(calls: dict[str, Callable[[], Any]], threads: int, seconds: float
             for name, call in calls.items():
                 timer = Timer("call()", globals={"call": call}, num_threads=threads)
                 parts[name].append(timer.blocked_autorange(min_run_time=seconds / ROUNDS))
-    return {name: _merged(found) for name, found in parts.items()}
+    return {name: _merged(rounds) for name, rounds in parts.items()}
 
 
 def _merged(parts: list[Measurement]) -> Measurement:
@@ -60,14 +60,14 @@ def time_layers(networks: Networks, inputs: Inputs, threads: int, seconds: float
     """Every conv and linear layer that both networks have, on the input it gets in its own network."""
     seen = {name: _layer_calls(network, inputs) for name, network in networks.items()}
     names = [name for name in seen["dense"] if name in seen["slim"]]
-    found = []
+    timings = []
     for name in progress(names, "layers"):
         calls = {n: _bound(network.get_submodule(name), seen[n][name].input) for n, network in networks.items()}
         times = take_turns(calls, threads, seconds)
         dense, slim = ((seen[n][name], times[n].median * 1000) for n in ("dense", "slim"))
         macs = dense[0].macs // inputs.rows, slim[0].macs // inputs.rows
-        found.append(LayerTiming(name, macs, (dense[1] * dense[0].calls, slim[1] * slim[0].calls)))
-    return tuple(found)
+        timings.append(LayerTiming(name, macs, (dense[1] * dense[0].calls, slim[1] * slim[0].calls)))
+    return tuple(timings)
 
 
 def _bound(layer: nn.Module, given: Tensor) -> Callable[[], Any]:
@@ -85,19 +85,19 @@ class _Seen:
 
 def _layer_calls(network: nn.Module, inputs: Inputs) -> dict[str, _Seen]:
     """What every layer gets in one call of the network."""
-    found: dict[str, _Seen] = {}
-    with torch.inference_mode(), _watched(network, found):
+    seen: dict[str, _Seen] = {}
+    with torch.inference_mode(), _watched(network, seen):
         inputs.call(network)
-    return found
+    return seen
 
 
 @contextmanager
-def _watched(network: nn.Module, found: dict[str, _Seen]) -> Iterator[None]:
+def _watched(network: nn.Module, seen: dict[str, _Seen]) -> Iterator[None]:
     def watch(name: str):
         def note(layer: Any, given: tuple[Any, ...], output: Tensor) -> None:
-            before = found.get(name, _Seen(given[0], 0, 0))
+            before = seen.get(name, _Seen(given[0], 0, 0))
             macs = output.numel() * layer.weight[0].numel()  # every output value costs one row of the weight
-            found[name] = _Seen(given[0], before.macs + macs, before.calls + 1)
+            seen[name] = _Seen(given[0], before.macs + macs, before.calls + 1)
 
         return note
 
@@ -120,4 +120,4 @@ def latency_ratio(dense: nn.Module, slim: nn.Module, example: Inputs, seconds: f
                     "call(model)", globals={"call": example.call, "model": model}, num_threads=torch.get_num_threads()
                 )
                 times[name].append(timer.blocked_autorange(min_run_time=seconds / 3).median * 1000)
-    return {name: sorted(found)[len(found) // 2] for name, found in times.items()}
+    return {name: sorted(medians)[len(medians) // 2] for name, medians in times.items()}

@@ -65,9 +65,10 @@ class Frame:
             'text-anchor="{5}">{6}</text>'
         ).format(kind, self.x(across), self.y(0), self.y(1), self.top - 3, anchor(across), name)
 
-    def dot(self, across: float, up: float, told: str = "") -> Markup:
-        title = Markup("<title>{}</title>").format(told) if told else ""
-        return Markup('<circle cx="{}" cy="{}" r="4">{}</circle>').format(self.x(across), self.y(up), title)
+    def dot(self, across: float, up: float, title: str = "") -> Markup:
+        """A point; ``title`` shows when the pointer is over it."""
+        hint = Markup("<title>{}</title>").format(title) if title else ""
+        return Markup('<circle cx="{}" cy="{}" r="4">{}</circle>').format(self.x(across), self.y(up), hint)
 
     def drawn(self, label: str, parts: Iterable[Markup]) -> Markup:
         return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
@@ -79,7 +80,10 @@ def spectrum_plot(unit: UnitRow, points: int) -> Markup:
     """Singular values of the unit's weight relative to the largest, with its rank marked."""
     frame, count = Frame(), len(unit.spectrum)
     top = max(unit.spectrum[0], 1e-30)
-    across = lambda i: i / max(count - 1, 1)  # noqa: E731
+
+    def across(i: int) -> float:
+        return i / max(count - 1, 1)
+
     line = [(across(i), unit.spectrum[i] / top) for i in thinned(count, points)]
     parts = [frame.across([(0.0, "1"), (1.0, str(count))]), frame.up([(0.0, "0"), (1.0, "1")])]
     parts += [frame.area(line), frame.path(line)]
@@ -133,7 +137,7 @@ def tradeoff_plot(series: Sequence[Series]) -> Markup:
     for i, one in enumerate(series):
         dots = [(1.0, one.dense, f"{one.label}, dense: {one.dense:.2f} %")]
         dots += [(p.speedup, p.accuracy, f"{p.label}: {p.accuracy:.2f} % at {p.speedup:.2f}x") for p in one.points]
-        places = [(x.place(speedup), y.place(accuracy), told) for speedup, accuracy, told in sorted(dots)]
+        places = [(x.place(speedup), y.place(accuracy), title) for speedup, accuracy, title in sorted(dots)]
         drawn = [frame.path([p[:2] for p in places]), *(frame.dot(*p) for p in places)]
         parts.append(Markup('<g class="s{}">{}</g>').format(i % 6, Markup("").join(drawn)))
     named = Markup('<text class="axis" x="{}" y="{}"{}>{}</text>')

@@ -156,7 +156,7 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
 
 
 def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ...]:
-    told = {h["name"]: h for h in record["history"]}
+    history = {h["name"]: h for h in record["history"]}
     spectra, curves = details.get("spectra", {}), details.get("curves", {})
     return tuple(
         UnitRow(
@@ -164,9 +164,9 @@ def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ..
             full=_count(full),
             width=_count(record["widths"][name]),
             rank=_count(record["ranks"][name]),
-            cut_error=_error(told, name, "cut_error"),
-            error=_error(told, name, "error"),
-            way=str(told[name]["way"]) if name in told else "left whole",
+            cut_error=_error(history, name, "cut_error"),
+            error=_error(history, name, "error"),
+            way=str(history[name]["way"]) if name in history else "left whole",
             spectrum=_line(spectra.get(name, ())),
             curve=_line(curves.get(name, ())),
         )
@@ -180,9 +180,9 @@ def _count(value: Any) -> int:
     return int(value)
 
 
-def _error(told: Mapping[str, Any], name: str, key: str) -> float | None:
+def _error(history: Mapping[str, Any], name: str, key: str) -> float | None:
     """A unit's held-out error, or None where it has none that is a number."""
-    value = told[name][key] if name in told else None
+    value = history[name][key] if name in history else None
     return None if value is None else _number(value)
 
 
@@ -191,8 +191,8 @@ def _line(values: Any) -> tuple[float, ...]:
     return () if None in values else tuple(_number(v) for v in values)
 
 
-def _pair(found: Mapping[str, Any], suffix: str = "") -> Pair:
-    return Pair(_number(found[f"dense{suffix}"]), _number(found[f"slim{suffix}"]))
+def _pair(figures: Mapping[str, Any], suffix: str = "") -> Pair:
+    return Pair(_number(figures[f"dense{suffix}"]), _number(figures[f"slim{suffix}"]))
 
 
 def _number(value: Any) -> float:
@@ -201,13 +201,13 @@ def _number(value: Any) -> float:
     return number
 
 
-def _maps(found: Mapping[str, Any]) -> Maps:
+def _maps(stored: Mapping[str, Any]) -> Maps:
     sheets = {
-        which: Sheet(_png(found[which]["png"]), *(int(found[which][key]) for key in ("maps", "shown")))
+        which: Sheet(_png(stored[which]["png"]), *(int(stored[which][key]) for key in ("maps", "shown")))
         for which in ("dense", "slim")
     }
-    image = None if found["image"] is None else _png(found["image"])
-    return Maps(str(found["unit"]), str(found["behind"]), image, **sheets)
+    image = None if stored["image"] is None else _png(stored["image"])
+    return Maps(str(stored["unit"]), str(stored["behind"]), image, **sheets)
 
 
 def _png(text: Any) -> str:

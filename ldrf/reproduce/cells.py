@@ -32,8 +32,8 @@ class Cell:
 
     def key(self, subject: str) -> str:
         """The hash under which the outcome on ``subject`` is kept; the name is not part of it."""
-        told = [subject, self.kind, self.settings, self.source.key(subject) if self.source else None]
-        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:20]
+        identity = [subject, self.kind, self.settings, self.source.key(subject) if self.source else None]
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,8 @@ class Shelf:
             record = read_json(self._file(cell))
         except (OSError, ValueError):
             record = None
-        found = record if _is_record(record) else self.earlier.get(key)
-        return {**found, "name": cell.name, "key": key} if _is_record(found) else None
+        known = record if _is_record(record) else self.earlier.get(key)
+        return {**known, "name": cell.name, "key": key} if _is_record(known) else None
 
     def keep(self, cell: Cell, outcome: dict[str, Any], seconds: float) -> Record:
         """Write the record of ``cell``, whole or not at all."""
@@ -87,14 +87,14 @@ class Shelf:
         return self.folder / f"{cell.key(self.subject)}.json"
 
 
-def _is_record(found: Any) -> TypeGuard[Record]:
+def _is_record(value: Any) -> TypeGuard[Record]:
     """Whether ``found`` has all that :meth:`Shelf.keep` writes."""
     tables = ("settings", "outcome", "versions")
     return (
-        isinstance(found, dict)
-        and all(isinstance(found.get(key), dict) for key in tables)
-        and isinstance(found.get("kind"), str)
-        and isinstance(found.get("seconds"), int | float)
+        isinstance(value, dict)
+        and all(isinstance(value.get(key), dict) for key in tables)
+        and isinstance(value.get("kind"), str)
+        and isinstance(value.get("seconds"), int | float)
     )
 
 
@@ -142,17 +142,17 @@ def run_cells(
             bar.update()
             left = _expected(wanted[position + 1 :], [r for c in cells if (r := shelf.find(c))])
             bar.set_postfix_str(f"about {spell(left)} left")
-            tqdm.write(f"{cell.name}: {refusal or _told(shelf.find(cell))}, about {spell(left)} left")
+            tqdm.write(f"{cell.name}: {refusal or _summary(shelf.find(cell))}, about {spell(left)} left")
     done = {cell.name: record for cell in cells if (record := shelf.find(cell))}
     return RunSummary(done, tuple(c.name for c in cells if c.name not in done and c.name not in refused), refused)
 
 
 def _that_start_from(chosen: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:
     """The chosen cells and those that start from one of them, directly or not."""
-    found = {cell.name for cell in chosen}
-    while more := {c.name for c in cells if c.source and c.source.name in found} - found:
-        found |= more
-    return [cell for cell in cells if cell.name in found]
+    names = {cell.name for cell in chosen}
+    while more := {c.name for c in cells if c.source and c.source.name in names} - names:
+        names |= more
+    return [cell for cell in cells if cell.name in names]
 
 
 def _bar(total: int, finished: int) -> tqdm:
@@ -175,23 +175,23 @@ def _finish(cell: Cell, shelf: Shelf, measure: Measure, refused: dict[str, str])
 
 def _with_sources(cells: Iterable[Cell]) -> list[Cell]:
     """The cells in their order, each after the one it starts from."""
-    found: dict[str, Cell] = {}
+    ordered: dict[str, Cell] = {}
 
     def add(cell: Cell) -> None:
         if cell.source is not None:
             add(cell.source)
-        found.setdefault(cell.name, cell)
+        ordered.setdefault(cell.name, cell)
 
     for cell in cells:
         add(cell)
-    return list(found.values())
+    return list(ordered.values())
 
 
 def _expected(left: Sequence[Cell], done: Sequence[Record]) -> float:
     """Seconds the cells left should take: each the mean of finished ones of its kind and method, or of all."""
 
-    def mean(found: Sequence[float]) -> float | None:
-        return sum(found) / len(found) if found else None
+    def mean(values: Sequence[float]) -> float | None:
+        return sum(values) / len(values) if values else None
 
     def alike(cell: Cell) -> list[float]:
         method = cell.settings.get("method")
@@ -201,7 +201,7 @@ def _expected(left: Sequence[Cell], done: Sequence[Record]) -> float:
     return sum(mean(alike(cell)) or usual for cell in left)
 
 
-def _told(record: Record | None) -> str:
+def _summary(record: Record | None) -> str:
     if record is None:
         return "not kept"
     top1 = record["outcome"].get("top1")

@@ -38,31 +38,31 @@ def _at(speedup: float, scale: Scale, rivals: tuple[str, ...], ignore: tuple[str
     return [first, *(prune_cell(f"{m}-{speedup:g}x", m, scale, source=first, ignore=ignore) for m in rivals)]
 
 
-def resnet50_sections(found: Outcomes) -> list[Section]:
+def resnet50_sections(outcomes: Outcomes) -> list[Section]:
     """The page's part on ResNet-50."""
-    told = _Told(
+    published = _Published(
         "resnet50",
         paper.RESNET50_TOP5,
         paper.RESNET50_RESULTS,
         {"LDRF-1": "ldrf-2.27x", "LDRF-2": "ldrf-3x", "Luo et al.-2": "thinet-2.27x"},
         {},
     )
-    return [_comparison("tab4", "Tab. 4: ResNet-50", found, paper.RESNET50_SPEEDUPS, told)]
+    return [_comparison("tab4", "Tab. 4: ResNet-50", outcomes, paper.RESNET50_SPEEDUPS, published)]
 
 
-def vgg16_sections(found: Outcomes) -> list[Section]:
+def vgg16_sections(outcomes: Outcomes) -> list[Section]:
     """The page's part on VGG-16."""
     before = {f"{method}-5.1x": lost for method, lost in paper.VGG16_BEFORE.items()}
     twins = {"LDRF": "ldrf-5.1x", "He et al.-2": "he2017-5.1x"}
-    told = _Told("vgg16", paper.VGG16_TOP5, paper.VGG16_RESULTS, twins, before)
+    published = _Published("vgg16", paper.VGG16_TOP5, paper.VGG16_RESULTS, twins, before)
     return [
-        _comparison("tab3", "Tab. 3, Tab. 5 and Fig. 7a: VGG-16", found, paper.VGG16_SPEEDUPS, told),
-        _supplement(found),
+        _comparison("tab3", "Tab. 3, Tab. 5 and Fig. 7a: VGG-16", outcomes, paper.VGG16_SPEEDUPS, published),
+        _supplement(outcomes),
     ]
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Published:
     """What the paper says of a network: top-5 of the dense one, its table, which of our cells is the twin of a row of
     it, and points of top-5 lost before fine-tuning by cell."""
 
@@ -73,25 +73,28 @@ class _Told:
     before: dict[str, float]
 
 
-def _comparison(key: str, title: str, found: Outcomes, speedups: tuple[float, ...], told: _Told) -> Section:
-    after = {told.twins[name]: lost for name, _, lost, _ in told.results if name in told.twins}
+def _comparison(
+    key: str, title: str, outcomes: Outcomes, speedups: tuple[float, ...], published: _Published
+) -> Section:
+    after = {published.twins[name]: lost for name, _, lost, _ in published.results if name in published.twins}
     rows = []
     for speedup in speedups:
         for method in ("ldrf", *RIVALS):
             name = f"{method}-{speedup:g}x"
-            if name in found.planned:
-                before, ours, gap = compared(told.before.get(name), found.drop(name, "top5"))
-                rest = compared(after.get(name), found.drop(name, "top5"))
-                top1 = number(found.value(name)), number(found.drop(name))
+            if name in outcomes.planned:
+                before, ours, gap = compared(published.before.get(name), outcomes.drop(name, "top5"))
+                rest = compared(after.get(name), outcomes.drop(name, "top5"))
+                top1 = number(outcomes.value(name)), number(outcomes.drop(name))
                 rows.append((f"{speedup:g}x, {titled(method)}", before, ours, gap, rest[0], rest[2], *top1))
-    for name, _, lost, speedup in told.results:
-        if name not in told.twins:
+    for name, _, lost, speedup in published.results:
+        if name not in published.twins:
             rows.append((f"{speedup:g}x, the paper's {name}", *[MISSING] * 3, number(lost), *[MISSING] * 3))
-    dense = compared(told.top5, found.value("dense", "top5"))
+    dense = compared(published.top5, outcomes.value("dense", "top5"))
     text = (
         f"Top-5 of the dense network: {dense[0]} in the paper, {dense[1]} here ({dense[2]}); its top-1 here: "
-        f"{number(found.value('dense'))}. Ours is before fine-tuning, at the widths that LDRF chooses for the speed-up "
-        f"(the paper does not give its widths); most of the paper's numbers are after it {MARK}. Points of top-5 lost:"
+        f"{number(outcomes.value('dense'))}. Ours is before fine-tuning, at the widths that LDRF chooses for the "
+        f"speed-up (the paper does not give its widths); most of the paper's numbers are after it {MARK}. "
+        "Points of top-5 lost:"
     )
     heads = (
         "setting",
@@ -101,26 +104,26 @@ def _comparison(key: str, title: str, found: Outcomes, speedups: tuple[float, ..
         f"paper: after {MARK}",
         "difference of ours before",
     )
-    chart = _chart(f"{told.network}-top5", found, speedups, told)
+    chart = _chart(f"{published.network}-top5", outcomes, speedups, published)
     table = Table((*heads, "ours: top-1", "top-1 lost"), tuple(rows))
     return Section(key, title, text, (table,), (chart,) if chart.series else ())
 
 
-def _chart(name: str, found: Outcomes, speedups: tuple[float, ...], told: _Told) -> LineChart:
+def _chart(name: str, outcomes: Outcomes, speedups: tuple[float, ...], published: _Published) -> LineChart:
     series = []
     for method in ("ldrf", *RIVALS):
-        points = [(s, d) for s in speedups if (d := found.drop(f"{method}-{s:g}x", "top5")) is not None]
+        points = [(s, d) for s in speedups if (d := outcomes.drop(f"{method}-{s:g}x", "top5")) is not None]
         if points:
             series.append(Series(titled(method), tuple(points), COMPARED[method].colour))
     if series:
-        points = tuple((speedup, lost) for title, _, lost, speedup in told.results if title.startswith("LDRF"))
+        points = tuple((speedup, lost) for title, _, lost, speedup in published.results if title.startswith("LDRF"))
         series.append(Series(f"LDRF in the paper, fine-tuned {MARK}", points, "#222222", "", "x"))
     caption = "Points of top-5 lost, ours before fine-tuning."
     return LineChart(name, caption, "speed-up (MACs)", "top-5 lost, points", tuple(series), speedups, from_zero=True)
 
 
-def _supplement(found: Outcomes) -> Section:
-    ranks = found.of("ranks").get("ranks", {})
+def _supplement(outcomes: Outcomes) -> Section:
+    ranks = outcomes.of("ranks").get("ranks", {})
     rows = [
         (title, str(neurons), *compared(rank, ranks.get(name), 0))
         for (title, name), (rank, neurons) in zip(paper.VGG16_LAYERS.items(), paper.VGG16_RANGES, strict=True)

@@ -40,44 +40,44 @@ def read_notes(path: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
     try:
-        found = tomllib.loads(read_bytes(path, LIMIT).decode())
+        notes = tomllib.loads(read_bytes(path, LIMIT).decode())
         if not all(
-            isinstance(part, dict) and all(isinstance(t, str) for t in part.values()) for part in found.values()
+            isinstance(part, dict) and all(isinstance(t, str) for t in part.values()) for part in notes.values()
         ):
             raise ValueError("it must hold tables of sentences")
-        return found
+        return notes
     except (ValueError, OSError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is not readable TOML: {problem}.") from problem
 
 
-def _part(found: Results, notes: dict[str, str], docs: Path) -> tuple[str, list[Path]]:
-    recipe = RECIPES[found.recipe]
-    lines, written = [f"## {recipe.title}", "", _conditions(found), ""], []
-    for section in recipe.sections(found.outcomes()):
+def _part(results: Results, notes: dict[str, str], docs: Path) -> tuple[str, list[Path]]:
+    recipe = RECIPES[results.recipe]
+    lines, written = [f"## {recipe.title}", "", _conditions(results), ""], []
+    for section in recipe.sections(results.outcomes()):
         text, figures = _section(section, notes.get(section.key, ""), docs)
         lines.append(text)
         written += figures
     return "\n".join(lines), written
 
 
-def _conditions(found: Results) -> str:
+def _conditions(results: Results) -> str:
     """How the numbers came about, in a few sentences."""
-    scale = found.scale
-    tests = {c["outcome"]["test_images"] for c in found.cells.values() if "test_images" in c["outcome"]}
-    spent = sum(cell["seconds"] for cell in found.cells.values())
-    quick = f"**A quick run with `{found.model}`: it shows that all works, its numbers mean little.**"
-    lines = [quick] if found.quick else []
+    scale = results.scale
+    tests = {c["outcome"]["test_images"] for c in results.cells.values() if "test_images" in c["outcome"]}
+    spent = sum(cell["seconds"] for cell in results.cells.values())
+    quick = f"**A quick run with `{results.model}`: it shows that all works, its numbers mean little.**"
+    lines = [quick] if results.quick else []
     lines += ["Of the speed-ups only the lowest and the highest."] if scale.ends_only else []
     lines += [
-        f"`{found.command}`: network `{found.model}`, images of `{found.data}`.",
+        f"`{results.command}`: network `{results.model}`, images of `{results.data}`.",
         f"Calibrated on {scale.images:,} images, {scale.steps} descent steps a unit for LDRF;",
         f"evaluated on {' or '.join(f'{n:,}' for n in sorted(tests)) or 'no'} test images.",
         f"Seeds 0 to {scale.seeds - 1}." if scale.seeds > 1 else "Seed 0.",
-        f"{len(found.cells)} cells in {spell(spent)}, made with {', '.join(found.versions) or 'nothing yet'}.",
+        f"{len(results.cells)} cells in {spell(spent)}, made with {', '.join(results.versions) or 'nothing yet'}.",
     ]
-    if found.left:
-        lines.append(f"Not run yet: {', '.join(found.left)}.")
-    lines += [f"{name}: {reason}." for name, reason in found.refused.items()]
+    if results.left:
+        lines.append(f"Not run yet: {', '.join(results.left)}.")
+    lines += [f"{name}: {reason}." for name, reason in results.refused.items()]
     return "\n".join(lines)
 
 

@@ -68,8 +68,8 @@ class Outcomes:
 
     def speedup(self, name: str) -> float | None:
         """Dense MACs over slim MACs."""
-        found = self.of(name)
-        return found["dense_macs"] / found["macs"] if "dense_macs" in found else None
+        outcome = self.of(name)
+        return outcome["dense_macs"] / outcome["macs"] if "dense_macs" in outcome else None
 
 
 @dataclass(frozen=True)

@@ -24,32 +24,32 @@ def _others(first: Cell, setting: str, scale: Scale) -> list[Cell]:
     return [prune_cell(f"{m}-{setting}", m, scale, source=first) for m in COMPARED if m != "ldrf"]
 
 
-def sections(found: Outcomes) -> list[Section]:
+def sections(outcomes: Outcomes) -> list[Section]:
     """The page's part on ResNet-20."""
-    return [_all_methods(found), _uniform(found)]
+    return [_all_methods(outcomes), _uniform(outcomes)]
 
 
-def _all_methods(found: Outcomes) -> Section:
+def _all_methods(outcomes: Outcomes) -> Section:
     rows = []
     for method in COMPARED:
         names = [f"{method}-{s:g}x" for s in SPEEDUPS]
-        pairs = [(number(found.value(n)), number(found.drop(n))) for n in names]
+        pairs = [(number(outcomes.value(n)), number(outcomes.drop(n))) for n in names]
         rows.append((titled(method), *(cell for pair in pairs for cell in pair)))
-    reached = ", ".join(number(found.speedup(f"ldrf-{s:g}x"), 2, "x") for s in SPEEDUPS)
+    reached = ", ".join(number(outcomes.speedup(f"ldrf-{s:g}x"), 2, "x") for s in SPEEDUPS)
     text = (
-        f"The dense network has {number(found.value('dense'))} % top-1. LDRF chooses the widths for each speed-up "
+        f"The dense network has {number(outcomes.value('dense'))} % top-1. LDRF chooses the widths for each speed-up "
         f"(reached: {reached}); every other method gets the same widths and the same images, but Torch-Pruning, which "
         f"takes the same share of every layer at the same MACs. No fine-tuning. {MARK} uses labels."
     )
     heads = ("method", *(h for s in SPEEDUPS for h in (f"{s:g}x: top-1", "lost")))
-    chart = _chart(found)
+    chart = _chart(outcomes)
     return Section("methods", "All methods", text, (Table(heads, tuple(rows)),), (chart,) if chart.series else ())
 
 
-def _chart(found: Outcomes) -> LineChart:
+def _chart(outcomes: Outcomes) -> LineChart:
     series = []
     for method in COMPARED:
-        points = [(s, top1) for s in SPEEDUPS if (top1 := found.value(f"{method}-{s:g}x")) is not None]
+        points = [(s, top1) for s in SPEEDUPS if (top1 := outcomes.value(f"{method}-{s:g}x")) is not None]
         if points:
             line = ":" if COMPARED[method].labels else "-"
             series.append(Series(titled(method), tuple(points), COMPARED[method].colour, line))
@@ -57,12 +57,12 @@ def _chart(found: Outcomes) -> LineChart:
     return LineChart("resnet20-methods", caption, "speed-up (MACs)", "top-1, %", tuple(series), SPEEDUPS)
 
 
-def _uniform(found: Outcomes) -> Section:
+def _uniform(outcomes: Outcomes) -> Section:
     rows = []
     for method in COMPARED:
         names = (f"{method}-2x", f"{method}-2x-uniform")
-        rows.append((titled(method), *(number(found.value(n)) for n in names), number(found.drop(names[1]))))
-    reached = number(found.speedup("ldrf-2x-uniform"), 2, "x")
+        rows.append((titled(method), *(number(outcomes.value(n)) for n in names), number(outcomes.drop(names[1]))))
+    reached = number(outcomes.speedup("ldrf-2x-uniform"), 2, "x")
     text = f"At 2x with LDRF's widths, and with the same share of neurons in every layer ({reached} reached)."
     heads = ("method", "top-1 at LDRF's widths", "top-1 at the same share", "lost at the same share")
     return Section("uniform", "Who chooses the widths", text, (Table(heads, tuple(rows)),))

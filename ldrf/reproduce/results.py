@@ -33,8 +33,8 @@ class Results:
     @property
     def versions(self) -> list[str]:
         """Versions that cells were made with, each once, such as 'torch 2.6'."""
-        found = {f"{name} {version}" for cell in self.cells.values() for name, version in cell["versions"].items()}
-        return sorted(found)
+        made_with = {f"{name} {version}" for cell in self.cells.values() for name, version in cell["versions"].items()}
+        return sorted(made_with)
 
 
 def earlier_records(path: Path, keys: Collection[str]) -> dict[str, dict[str, Any]]:
@@ -44,14 +44,15 @@ def earlier_records(path: Path, keys: Collection[str]) -> dict[str, dict[str, An
     """
     if not path.is_file():
         return {}
-    found = read(path)
-    lost = [name for name, cell in found.cells.items() if cell.get("key") not in keys]
+    results = read(path)
+    lost = [name for name, cell in results.cells.items() if cell.get("key") not in keys]
     if lost:
         raise LdrfError(
             f"'{path}' has {len(lost)} cells of other settings, images or weights, such as '{lost[0]}', and would lose "
-            f"them; it was made by '{found.command}': run that, name another folder with --out, or move the file away."
+            f"them; it was made by '{results.command}': run that, name another folder with --out, or move the file "
+            "away."
         )
-    return {cell["key"]: dict(cell) for cell in found.cells.values()}
+    return {cell["key"]: dict(cell) for cell in results.cells.values()}
 
 
 def write(results: Results, folder: Path) -> Path:
@@ -65,8 +66,8 @@ def write(results: Results, folder: Path) -> Path:
 def read(path: Path) -> Results:
     """The results in ``path``."""
     try:
-        found = read_json(path)
-        return Results(**{**found, "scale": Scale(**found["scale"]), "left": tuple(found["left"])})
+        content = read_json(path)
+        return Results(**{**content, "scale": Scale(**content["scale"]), "left": tuple(content["left"])})
     except (ValueError, TypeError, KeyError, OSError) as problem:
         raise LdrfError(
             f"'{path}' is not a file of results ({problem}): delete it and run its recipe again."

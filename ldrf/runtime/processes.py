@@ -54,15 +54,15 @@ def sum_number(value: float) -> float:
     return float(sum_over(torch.tensor(value, dtype=torch.float64)))
 
 
-def sum_all(found: Mapping[K, Tensor]) -> dict[K, Tensor]:
+def sum_all(own: Mapping[K, Tensor]) -> dict[K, Tensor]:
     """The sums by name, also where a process had no rows and so no tensor of that name."""
     if count() == 1:
-        return dict(found)
+        return dict(own)
     shapes: dict[K, tuple[torch.Size, torch.dtype]] = {}
-    for theirs in gather({name: (tensor.shape, tensor.dtype) for name, tensor in found.items()}):
+    for theirs in gather({name: (tensor.shape, tensor.dtype) for name, tensor in own.items()}):
         shapes |= theirs
     return {
-        name: sum_over(found[name] if name in found else torch.zeros(shape, dtype=dtype))
+        name: sum_over(own[name] if name in own else torch.zeros(shape, dtype=dtype))
         for name, (shape, dtype) in shapes.items()
     }
 
@@ -106,9 +106,9 @@ def turns(items: Sequence[T]) -> Sequence[T]:
     return items[rank() :: count()]
 
 
-def joined(found: dict[K, V]) -> dict[K, V]:
+def joined(own: dict[K, V]) -> dict[K, V]:
     """What each process did in its :func:`turns`, for all of them."""
-    return {name: value for part in gather(found) for name, value in part.items()}
+    return {name: value for part in gather(own) for name, value in part.items()}
 
 
 def check_same(checksum: Callable[[], str], what: str) -> None:

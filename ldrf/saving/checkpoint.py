@@ -120,14 +120,14 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
 
 def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, int]:
     """The recorded numbers of modules, such as counts of heads: each must be one that the model has, and no larger."""
-    found = record.get("attributes") or {}
-    for name, size in found.items():
+    sizes = record.get("attributes") or {}
+    for name, size in sizes.items():
         path, _, leaf = str(name).rpartition(".")
         owner = dict(model.named_modules()).get(path)
         own = vars(owner).get(leaf) if owner is not None else None
         if type(own) is not int or not 0 < size <= own:
             raise LdrfError(f"'{folder}' does not fit this model: it has no number '{name}' of {size!r} or more.")
-    return found
+    return sizes
 
 
 def _read_weights(path: Path, record: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:

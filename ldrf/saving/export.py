@@ -140,7 +140,7 @@ def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
 
     def call(inputs: Inputs) -> list[Tensor]:
         fed = {n: t.numpy() for n, t in zip(names, inputs.tensors(), strict=True)}
-        return [torch.from_numpy(found) for found in session.run(None, fed)]
+        return [torch.from_numpy(output) for output in session.run(None, fed)]
 
     return call
 
@@ -183,12 +183,12 @@ def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[
         part = repeated(inputs, rows)
         try:
             wanted = [t for t in pytree.tree_leaves(part.call(module)) if isinstance(t, Tensor)]
-            found = [t for t in run(part) if isinstance(t, Tensor)]
+            outputs = [t for t in run(part) if isinstance(t, Tensor)]
         except Exception as problem:
             raise LdrfError(
                 f"The exported {name} does not run with {rows} rows, so it is not written: {first_line(problem)}"
             ) from problem
-        for mine, other in zip(wanted, found, strict=True):
+        for mine, other in zip(wanted, outputs, strict=True):
             gap = float((mine.double() - other.double()).abs().max()) if mine.numel() else 0.0
             if not gap <= max(TOLERANCE, 8 * precision) * max(float(mine.double().abs().max()), 1.0):
                 raise LdrfError(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")

@@ -42,13 +42,13 @@ def described(
 
 def _images(calibration: Calibration) -> list[str]:
     """A checksum of every image in its order, however they are divided into chunks and among processes."""
-    found: dict[int, str] = {}
+    checksums: dict[int, str] = {}
     for index in calibration.own():
         chunk = calibration.chunks[index]
         given = [(str(key), value) for key, value in (*enumerate(chunk.args), *chunk.kwargs.items())]
         for row, image in enumerate(calibration.images(index)):
-            found[image] = fingerprint((key, v[row] if isinstance(v, Tensor) else v) for key, v in given)
-    return [checksum for _, checksum in sorted(joined(found).items())]
+            checksums[image] = fingerprint((key, v[row] if isinstance(v, Tensor) else v) for key, v in given)
+    return [checksum for _, checksum in sorted(joined(checksums).items())]
 
 
 def compare(folder: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
@@ -65,7 +65,7 @@ def compare(folder: Path, now: dict[str, Any], then: dict[str, Any]) -> None:
 
 def _flat(settings: dict[str, Any]) -> dict[str, Any]:
     """Settings by the names the user knows them by."""
-    found = {name: value for name, value in settings.items() if not isinstance(value, dict)}
+    named = {name: value for name, value in settings.items() if not isinstance(value, dict)}
     for group, form in (
         ("target", "{}"),
         ("config", "{}"),
@@ -73,8 +73,8 @@ def _flat(settings: dict[str, Any]) -> dict[str, Any]:
         ("versions", "{}"),
     ):
         values = settings.get(group)
-        found |= {form.format(name): value for name, value in values.items()} if isinstance(values, dict) else {}
-    return found
+        named |= {form.format(name): value for name, value in values.items()} if isinstance(values, dict) else {}
+    return named
 
 
 def _shown(value: Any) -> str:

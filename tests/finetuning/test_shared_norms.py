@@ -4,6 +4,7 @@ What several processes make of it is compared in tests/runtime/test_processes.py
 """
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,7 @@ from torch import nn
 from ldrf.finetuning.shared_norms import shared_norm, shared_norms
 
 
-def norm(kind=nn.BatchNorm2d, **given) -> nn.Module:
+def norm(kind: Any = nn.BatchNorm2d, **given: Any) -> Any:
     made = kind(3, **given)
     if made.affine:
         made.weight.data, made.bias.data = torch.tensor([0.5, 2.0, -1.0]), torch.tensor([0.1, 0.0, 3.0])
@@ -46,10 +47,11 @@ def test_values_slopes_and_statistics_are_those_of_torch(made, shape, training):
 
 
 def test_the_norms_are_their_own_again_afterwards():
-    model = nn.Sequential(norm(), nn.Sequential(norm()))
+    outer, inner = norm(), norm()
+    model = nn.Sequential(outer, nn.Sequential(inner))
     with pytest.raises(KeyError), shared_norms(model, True):
-        assert "forward" in vars(model[0]) and "forward" in vars(model[1][0])
+        assert "forward" in vars(outer) and "forward" in vars(inner)
         raise KeyError
-    assert "forward" not in vars(model[0]) and "forward" not in vars(model[1][0])
+    assert "forward" not in vars(outer) and "forward" not in vars(inner)
     with shared_norms(model, False):
-        assert "forward" not in vars(model[0])
+        assert "forward" not in vars(outer)

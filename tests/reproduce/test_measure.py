@@ -19,7 +19,7 @@ from ldrf.reproduce.subject import Subject
 
 SCALE = Scale(images=48, test_images=None, steps=2)
 DENSE = Cell("dense", "dense", {"test_images": None})
-SLIM = prune_cell("slim", "ldrf", SCALE, {"widths": {"0": 5}}, solver="closed-form")
+SLIM = prune_cell("slim", "ldrf", SCALE, {"widths": {"0": 4}}, solver="closed-form")
 
 
 def arrays(split: str) -> LabelledImages:
@@ -69,8 +69,8 @@ def test_dense_is_measured_as_it_is(subject, shelf):
 
 def test_pruned_has_its_widths_its_sparsity_and_its_network(subject, shelf):
     found = shelf.find(SLIM)["outcome"]
-    assert found["widths"]["0"] == 5 and found["macs"] == conv_macs(5) and found["dense_macs"] == conv_macs(8)
-    assert found["sparsity"] == {"0": 37.5, "2": 37.5}
+    assert found["widths"]["0"] == 4 and found["macs"] == conv_macs(4) and found["dense_macs"] == conv_macs(8)
+    assert found["sparsity"] == {"0": 50.0, "2": 50.0}
     slim = ldrf.load(shelf.place(SLIM), subject.model).eval()
     right = slim(normalise(arrays("test").images)).argmax(1) == arrays("test").labels
     assert found["top1"] == pytest.approx(100 * right.float().mean().item(), abs=1e-3)
@@ -105,7 +105,7 @@ def test_tuning_starts_from_the_slim_network_and_learns(subject, shelf):
     settings = {"iterations": 10, "test_images": None, "watched": 30, "seed": 0}
     found = outcome(Cell("tuned", "tune", settings, SLIM), subject, shelf)
     assert [step for step, _, _ in found["curve"]][-1] == 10 and found["watched"] == 30
-    assert found["macs"] == conv_macs(5) and found["recipe"]["rate"] == 0.01
+    assert found["macs"] == conv_macs(4) and found["recipe"]["rate"] == 0.01
     assert found["curve"][-1][1] < found["curve"][0][1] and 0 <= found["start"] <= 100
     dense = outcome(Cell("tuned", "tune", settings, DENSE), subject, shelf)
     assert dense["macs"] == conv_macs(8)
@@ -114,7 +114,7 @@ def test_tuning_starts_from_the_slim_network_and_learns(subject, shelf):
 def test_a_network_that_was_deleted_is_made_again(subject, shelf, tmp_path):
     elsewhere = Shelf(tmp_path, shelf.subject)
     found = outcome(Cell("time", "time", {"batch": 4, "seconds": 0.01}, SLIM), subject, elsewhere)
-    assert found["macs"] == conv_macs(5) and found["dense_macs"] == conv_macs(8)
+    assert found["macs"] == conv_macs(4) and found["dense_macs"] == conv_macs(8)
     assert found["ms"]["dense"] > 0 and found["ms"]["slim"] > 0
     assert elsewhere.place(SLIM).is_dir()
 
@@ -126,7 +126,7 @@ def test_maps_are_those_of_the_module(subject, shelf):
     maps = subject.model[:2](image)[0]
     assert torch.equal(output_of(subject.model, "1", image), maps)
     assert torch.equal(unpack(found["dense"]), unpack(pack(enhanced(maps))))
-    assert unpack(found["slim"]).shape == (5, 4, 4)
+    assert unpack(found["slim"]).shape == (4, 4, 4)
     assert unpack(pack(enhanced(maps))).amax((1, 2)).unique().tolist() in ([255], [0, 255])
 
 

@@ -21,6 +21,7 @@ from ldrf.cli import main
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import JOURNAL, LEARNED, RECORD, SETTINGS
 from ldrf.registry import METHODS
+from ldrf.saving.journal import Journal
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=12, energy=0.1, memory="20kB")
 HALVES = {"block1.conv1": 4, "block2.conv1": 6}
@@ -99,8 +100,8 @@ def test_every_solver_and_found_widths_too(stopped, prune_known, solver):
 def test_what_was_done_is_not_done_again(stopped, prune_known, monkeypatch):
     folder = stopped()
     tried = []
-    solve = ldrf.methods.reconstruct  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr("ldrf.methods.ldrf.reconstruct", lambda w, u, *rest: tried.append(u.name) or solve(w, u, *rest))
+    keep = Journal.keep_solved
+    monkeypatch.setattr(Journal, "keep_solved", lambda self, i, u, new: tried.append(u.name) or keep(self, i, u, new))
     monkeypatch.setattr("ldrf.pipeline.survey", None)
     prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True)
     assert tried == ["block2.conv1"]
@@ -156,7 +157,7 @@ def test_an_unfinished_run_is_not_started_over_by_accident(stopped, prune_known)
     with pytest.raises(LdrfError, match=r"unfinished run, 1 of its units done: .*\(--resume\), or name another folder"):
         prune_known(Residual, widths=HALVES, config=CONFIG, out=folder)
     with pytest.raises(LdrfError, match="holds the unfinished run of another result"):
-        ldrf.save(prune_known(Residual, widths={"block1.conv1": 5}, config=CONFIG), folder)
+        ldrf.save(prune_known(Residual, widths={"block1.conv1": 6}, config=CONFIG), folder)
     assert (folder / JOURNAL / "unit-0000.safetensors").is_file()
 
 
@@ -171,7 +172,7 @@ def test_resume_begins_where_nothing_was_done_and_says_where_all_is_done(prune_k
 
 
 def test_an_earlier_result_stays_until_the_new_one_is_there(stopped, prune_known, tmp_path):
-    prune_known(Residual, widths={"block1.conv1": 5}, config=CONFIG, out=tmp_path / "out")
+    prune_known(Residual, widths={"block1.conv1": 6}, config=CONFIG, out=tmp_path / "out")
     before = (tmp_path / "out" / RECORD).read_bytes()
     folder = stopped()
     assert (folder / RECORD).read_bytes() == before

@@ -46,7 +46,7 @@ def distance(model: torch.nn.Module, wanted: torch.Tensor) -> float:
 
 def test_a_result_is_loaded_with_its_outputs():
     slim = ldrf.load(THEN / "result", Chain(6, 8))
-    assert (slim.conv1.out_channels, slim.conv2.out_channels) == (3, 4)
+    assert [len(slim.get_parameter(f"{name}.weight")) for name in ("conv1", "conv2")] == [3, 4]
     assert distance(slim, OUTPUTS) < 1e-6
 
 
@@ -80,7 +80,7 @@ def test_an_unfinished_run_with_fewer_settings_is_refused_in_one_sentence(unfini
 def test_a_state_of_fine_tuning_is_taken_over(tmp_path, dense):
     shutil.copy(THEN / "tuning.pt", tmp_path / "tuning.pt")
     slim, events = ldrf.load(THEN / "result", Chain(6, 8)), []
-    slim.fc.weight.data *= 0.5  # so that there was something to learn
+    slim.get_parameter("fc.weight").data *= 0.5  # so that there was something to learn
     tuned = ldrf.finetune(
         slim, dense, [IMAGES], config=TUNING, resume=tmp_path / "tuning.pt", on_event=lambda e, _: events.append(e)
     )
