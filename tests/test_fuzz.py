@@ -58,6 +58,7 @@ def sees_all_channels(plan: Drawn) -> bool:
     return plan.tail == "tokens" or any(p.norm in ("group", "rms") or p.kind == "last" for p in plan.pieces)
 
 
+@pytest.mark.slow
 @settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck), derandomize=COUNT <= 8)
 @given(plan=plans, coupled=st.booleans(), data=st.data())
 def test_random_networks(plan: Drawn, coupled: bool, data: st.DataObject):
@@ -180,6 +181,7 @@ REGRESSIONS.append((Drawn(tuple(Piece(kind, n, 1, "none", "relu", False) for kin
 REGRESSIONS.append((Drawn((Piece("residual", 4, 1, "none", "relu", True),), "mean", 1, 0, "tied"), True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("plan", "coupled"), REGRESSIONS, ids=lambda v: str(v)[:40])
 def test_networks_that_failed_once(plan: Drawn, coupled: bool):
     check(plan, coupled, lambda _, least, width: max(least, width // 2))

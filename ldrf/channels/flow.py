@@ -141,3 +141,15 @@ def unknown(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
 def first(arriving: Arriving) -> Channels:
     """The channels of the first argument that has some."""
     return next(iter(arriving.values()))
+
+
+def rank_before(node: fx.Node) -> int:
+    """Number of dimensions of the value that a call reads first."""
+    return node.all_input_nodes[0].meta["val"].ndim
+
+
+def named_dim(node: fx.Node, place: int, rank: int, default: int = 0) -> int:
+    """The dimension that a call names in this argument or as ``dim``, counted from the first of ``rank``."""
+    args: Any = node.args
+    named: Any = args[place] if len(args) > place else node.kwargs.get("dim", default)
+    return int(named) % rank

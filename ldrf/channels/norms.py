@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from ldrf.channels.flow import Arriving, Channels, Flow, Rule, Slice, first, unknown, where
+from ldrf.channels.flow import Arriving, Channels, Flow, Rule, Slice, first, rank_before, unknown, where
 from ldrf.channels.tensors import cut_along
 from ldrf.tracing.operations import bound_args, operation
 
@@ -45,8 +45,8 @@ def batch_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None
 
 
 def layer_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """Over other dimensions a norm leaves channels alone; over theirs alone it is cut, and sees fewer of them."""
-    given, rank = first(arriving), node.args[0].meta["val"].ndim  # pyright: ignore
+    """A norm over other dimensions leaves channels alone; one over the channels alone is cut with them."""
+    given, rank = first(arriving), rank_before(node)
     sizes: Any = node.args[1]
     if given.dim < rank - len(sizes):
         return given

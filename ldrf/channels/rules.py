@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.flow import Arriving, Channels, Flow, Rule, extents, first, unknown, where
+from ldrf.channels.flow import Arriving, Channels, Flow, Rule, extents, first, named_dim, rank_before, unknown, where
 from ldrf.channels.norms import cut_with
 from ldrf.channels.tensors import cut_along
 from ldrf.tracing.operations import bound_args, operation
@@ -70,7 +70,7 @@ def _broadcasts(flow: Flow, operand: fx.Node, rank: int, dim: int, ids: np.ndarr
 def pool(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A pool or another function of each map by itself: channels stay in dimension 1."""
     given = first(arriving)
-    return given if given.dim == 1 and node.args[0].meta["val"].ndim > 2 else unknown(flow, node, arriving)  # pyright: ignore
+    return given if given.dim == 1 and rank_before(node) > 2 else unknown(flow, node, arriving)
 
 
 def reduce(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
@@ -111,7 +111,7 @@ def _goes_back(node: fx.Node, given: Channels) -> bool:
 def softmax(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A softmax or running sum along another dimension than that of the channels."""
     given = first(arriving)
-    dim = int(node.args[1]) % node.meta["val"].ndim  # pyright: ignore
+    dim = named_dim(node, 1, node.meta["val"].ndim)
     return given if dim != given.dim else unknown(flow, node, arriving)
 
 

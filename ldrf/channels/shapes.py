@@ -6,12 +6,26 @@ channels at the same place of each part become one neuron.
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor, fx
 
-from ldrf.channels.flow import BATCH, FIXED, Arriving, Channels, Flow, Rule, extents, first, module_of, unknown, where
+from ldrf.channels.flow import (
+    BATCH,
+    FIXED,
+    Arriving,
+    Channels,
+    Flow,
+    Rule,
+    extents,
+    first,
+    module_of,
+    named_dim,
+    rank_before,
+    unknown,
+    where,
+)
 from ldrf.tracing.operations import operation
 
 LARGEST = 4_000_000  # entries of a view that are looked at
@@ -104,7 +118,7 @@ def _permuted(given: Channels, order: Sequence[int]) -> Channels:
 
 def picked(flow: Flow, node: fx.Node, arriving: dict[str, Any]) -> Channels | None:
     """One result of a call with several: that of a split, or the first of a norm or pool with statistics."""
-    given, place = next(iter(arriving.values())), int(node.args[1])  # pyright: ignore
+    given, place = next(iter(arriving.values())), cast("int", node.args[1])
     if isinstance(given, list):
         return given[place]
     return given if isinstance(node.meta.get("val"), Tensor) else None
@@ -113,7 +127,7 @@ def picked(flow: Flow, node: fx.Node, arriving: dict[str, Any]) -> Channels | No
 def unsqueeze(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
     """A new dimension of one index."""
     given = first(arriving)
-    at = int(node.args[1]) % node.meta["val"].ndim  # pyright: ignore
+    at = named_dim(node, 1, node.meta["val"].ndim)
     return Channels(given.dim + (at <= given.dim), given.ids)
 
 
@@ -121,8 +135,8 @@ def squeeze(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """Dimensions of one index go; one that holds a single channel is not followed."""
     given = first(arriving)
     before = extents(node.args[0])
-    asked = node.args[1] if len(node.args) > 1 else range(len(before))
-    dims = {int(d) % len(before) for d in (asked if isinstance(asked, list | tuple | range) else [asked])}  # pyright: ignore
+    asked: Any = node.args[1] if len(node.args) > 1 else range(len(before))
+    dims = {int(d) % len(before) for d in (asked if isinstance(asked, list | tuple | range) else [asked])}
     gone = [d for d in dims if before[d] == 1]
     return unknown(flow, node, arriving) if given.dim in gone else _without(given, gone)
 
@@ -133,14 +147,14 @@ def _without(given: Channels, dims: Any) -> Channels:
 
 def expand(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
     given = first(arriving)
-    dim = given.dim + node.meta["val"].ndim - node.args[0].meta["val"].ndim  # pyright: ignore
+    dim = given.dim + node.meta["val"].ndim - rank_before(node)
     return Channels(dim, given.ids)
 
 
 def repeat(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
     times: Any = node.args[1]
-    dim = given.dim + len(times) - node.args[0].meta["val"].ndim  # pyright: ignore
+    dim = given.dim + len(times) - rank_before(node)
     if not isinstance(times[dim], int):
         return unknown(flow, node, arriving)
     return Channels(dim, np.tile(given.ids, times[dim]))
@@ -148,7 +162,7 @@ def repeat(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def pad(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
-    rank, pads = node.meta["val"].ndim, list(node.args[1])  # pyright: ignore
+    rank, pads = node.meta["val"].ndim, cast("list[int]", node.args[1])
     position = 2 * (rank - 1 - given.dim)
     if any(pads[position : position + 2]):
         flow.freeze(given.ids, f"its outputs are padded with extra channels{where(node)}")
@@ -176,9 +190,7 @@ def take(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 def split(flow: Flow, node: fx.Node, arriving: Arriving) -> list[Channels] | Channels | None:
     """Split or chunk: along the channels, all parts shrink by the same share."""
     given = first(arriving)
-    args: Any = node.args
-    rank = node.args[0].meta["val"].ndim  # pyright: ignore
-    dim = int(args[2] if len(args) > 2 else node.kwargs.get("dim", 0)) % rank  # pyright: ignore
+    dim = named_dim(node, 2, rank_before(node))
     values = node.meta["val"]
     if dim != given.dim:
         return [given] * len(values)
@@ -201,7 +213,7 @@ def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list
 def halves(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A gated linear unit: the first half times the sigmoid of the second."""
     given = first(arriving)
-    dim = int(node.args[1] if len(node.args) > 1 else -1) % node.meta["val"].ndim  # pyright: ignore
+    dim = named_dim(node, 1, node.meta["val"].ndim, default=-1)
     if dim != given.dim:
         return given
     parts = _parts(flow, node, given, [len(given.ids) // 2] * 2)
@@ -211,13 +223,13 @@ def halves(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 def unbind(flow: Flow, node: fx.Node, arriving: Arriving) -> list[Channels] | None:
     given = first(arriving)
     values = node.meta["val"]
-    dim = int(node.args[1] if len(node.args) > 1 else 0) % (values[0].ndim + 1)  # pyright: ignore
+    dim = named_dim(node, 1, values[0].ndim + 1)
     return unknown(flow, node, arriving) if dim == given.dim else [_without(given, [dim])] * len(values)
 
 
 def select(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
-    dim = int(node.args[1]) % (node.meta["val"].ndim + 1)  # pyright: ignore
+    dim = named_dim(node, 1, node.meta["val"].ndim + 1)
     return unknown(flow, node, arriving) if dim == given.dim else _without(given, [dim])
 
 
@@ -244,7 +256,7 @@ def elsewhere(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def shuffle_pixels(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """Groups of r * r channels become one channel of a map r times as large, or the other way round."""
-    given, area = first(arriving), int(node.args[1]) ** 2  # pyright: ignore
+    given, area = first(arriving), cast("int", node.args[1]) ** 2
     if given.dim != node.meta["val"].ndim - 3:
         return unknown(flow, node, arriving)
     if operation(node) == "aten.pixel_unshuffle":

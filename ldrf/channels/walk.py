@@ -1,4 +1,4 @@
-"""How channels travel through a graph: one walk over its calls, each asked by its rule.
+"""How channels travel through a graph: one walk over its calls, with the rule of each operator.
 
 Every layer's outputs get fresh ids. A layer that mixes all its inputs consumes the ids it reads; one that works in
 groups carries them on, whole groups at a time.

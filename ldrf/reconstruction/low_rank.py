@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.attention_scores import Scores, Sums, turned_layers
+from ldrf.channels.attention_scores import Scores, Sums, rotated_layers
 from ldrf.channels.products import ATTENTION
 from ldrf.reconstruction.problem import Problem, apply_affine, kept_outputs
 from ldrf.reconstruction.solution import Solution
@@ -47,7 +47,7 @@ def svd_solution(problem: Problem, cut: Solution) -> Solution | None:
     scores, parts, solution = problem.unit.compared, linear_parts(problem), cut
     outputs = kept_outputs(problem)
     if scores is not None and outputs.keys() >= set(scores.layers):
-        whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
+        whole = rotated_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
         own = {node: tuple(t[outputs[node]] for t in affine) for node, affine in whole.items()}
         weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
         solution = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})

@@ -9,6 +9,7 @@ from torch import nn
 
 from ldrf.data.plugins import load_factory
 from ldrf.errors import LdrfError
+from ldrf.registry import METHODS
 
 
 @dataclass(frozen=True)
@@ -20,21 +21,37 @@ class ComparedMethod:
     labels: bool = False
 
 
-COMPARED = {
-    "ldrf": ComparedMethod("LDRF", "#0b6e4f"),
+# Methods that have no file of their own in ldrf/methods.
+BESIDE = {
     "ldrf-together": ComparedMethod("LDRF, then all units together", "#3fb68b"),
-    "he2017": ComparedMethod("He et al. 2017", "#c8553d"),
-    "thinet": ComparedMethod("ThiNet (Luo 2017)", "#2f6db5"),
-    "li2017": ComparedMethod("filter L1 (Li 2017)", "#8a5fbf"),
     "torch-pruning-l1": ComparedMethod("Torch-Pruning, L1", "#b08900"),
     "aimet": ComparedMethod("AIMET, channel pruning", "#e07b39"),
-    "molchanov2017": ComparedMethod("Taylor (Molchanov 2017)", "#d1689f", labels=True),
     "torch-pruning-taylor": ComparedMethod("Torch-Pruning, Taylor", "#7a4b1e", labels=True),
-    "hu2016": ComparedMethod("APoZ (Hu 2016)", "#4aa3a2"),
-    "liu2017": ComparedMethod("BN scale (Liu 2017)", "#6f8f2f"),
-    "activation": ComparedMethod("activation", "#9a9a9a"),
-    "random": ComparedMethod("random (Mittal 2018)", "#444444"),
 }
+# The order of rows and lines; a method that is not named here comes last.
+ORDER = (
+    "ldrf",
+    "ldrf-together",
+    "he2017",
+    "thinet",
+    "li2017",
+    "torch-pruning-l1",
+    "aimet",
+    "molchanov2017",
+    "torch-pruning-taylor",
+    "hu2016",
+    "liu2017",
+)
+
+
+def compared_methods() -> dict[str, ComparedMethod]:
+    """Every method by name: those of the library, and those beside it."""
+    own = {name: METHODS.find(name) for name in METHODS.names}
+    known = {name: ComparedMethod(m.title or name, m.colour, m.labelled) for name, m in own.items()} | BESIDE
+    return {name: known[name] for name in sorted(known, key=lambda n: ORDER.index(n) if n in ORDER else len(ORDER))}
+
+
+COMPARED = compared_methods()
 MARK = "†"  # behind the name of what uses labels
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

@@ -97,7 +97,7 @@ def known_size(size: Any) -> int | None:
 
 def _is_users(path: Path) -> bool:
     """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
-    return path.is_file() and not {Path(__file__).parent, Path(torch.__file__).parent} & set(path.parents)
+    return path.is_file() and not {Path(__file__).parents[1], Path(torch.__file__).parent} & set(path.parents)
 
 
 def _installed(filename: str) -> bool:

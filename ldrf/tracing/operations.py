@@ -20,11 +20,12 @@ def operation(node: fx.Node) -> str:
 
 
 def bound_args(node: fx.Node) -> dict[str, Any]:
+    """What a call is called with, by the names in its schema; those of addmm are named as a linear layer's."""
     schema = node.target._schema.arguments  # pyright: ignore
-    found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+    given = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
     if operation(node) == "aten.addmm":
-        return {"input": found["mat1"], "weight": found["mat2"], "bias": found["self"]}
-    return found
+        return {"input": given["mat1"], "weight": given["mat2"], "bias": given["self"]}
+    return given
 
 
 def source_of(node: fx.Node) -> str:
@@ -33,6 +34,7 @@ def source_of(node: fx.Node) -> str:
 
 
 def spread(value: Any, dims: int) -> tuple[int, ...]:
+    """One number for each dimension, also where a call states a single one for all."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     return values * dims if len(values) == 1 else values
 

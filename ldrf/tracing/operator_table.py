@@ -4,8 +4,10 @@ The rows are written in ``channels/operators.py``, beside the channel rules they
 it stands, and whatever channels reach it keep their number.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from importlib import import_module
 from typing import Any, Literal
 
 from torch import fx
@@ -50,12 +52,31 @@ class Operator:
         return self.kind in ("moves", "linear")
 
 
-OPERATORS: dict[str, Operator] = {}  # by the name without its overload, as in "aten.relu"
+class OperatorTable:
+    """Rows by the name of the operator without its overload, as in "aten.relu".
+
+    The built-in rows are ``ROWS`` of ``module``, which is imported when a row is first asked for.
+    """
+
+    def __init__(self, module: str) -> None:
+        self.module = module
+        self.registered: dict[str, Operator] = {}
+
+    @cached_property
+    def built_in(self) -> Mapping[str, Operator]:
+        return import_module(self.module).ROWS
+
+    def find(self, name: str) -> Operator | None:
+        """The row of this name; one that was registered comes before one that is built in."""
+        return self.registered.get(name) or self.built_in.get(name)
+
+
+OPERATORS = OperatorTable("ldrf.channels.operators")
 
 
 def operator_of(node: fx.Node) -> Operator | None:
     """The row of a call's operator, if it has one."""
-    return OPERATORS.get(operation(node))
+    return OPERATORS.find(operation(node))
 
 
 def kind_of(node: fx.Node) -> Kind:

@@ -23,7 +23,7 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
 
 
 def spell_out_padding(graph: fx.Graph) -> None:
-    """Where "same" means one zero more on the right than on the left, pad first, so that both sides are then alike."""
+    """Where "same" means one zero more on the right than on the left, pad first; the call then pads nothing."""
     for node in [n for n in graph.nodes if operation(n) in CONVOLUTIONS and bound_args(n).get("padding") == "same"]:
         args = bound_args(node)
         x, weight = args["input"], args["weight"]
@@ -33,7 +33,7 @@ def spell_out_padding(graph: fx.Graph) -> None:
             pads = [size for t in reversed(total) for size in (t // 2, t - t // 2)]
             with graph.inserting_before(node):
                 padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (x, pads, 0.0))
-            padded.meta |= {**node.meta, "val": _wider(x.meta["val"], total)}
+            padded.meta.update({**node.meta, "val": _wider(x.meta["val"], total)})  # a new call has no shape yet
             node.target, node.kwargs = getattr(torch.ops.aten, operation(node).removeprefix("aten.")).default, {}
             ones, zeros = [1] * len(kernel), [0] * len(kernel)
             stride, dilation = args.get("stride", ones), args.get("dilation", ones)

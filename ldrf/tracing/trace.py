@@ -80,8 +80,8 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
     placeholders = [n for n in program.graph.nodes if n.op == "placeholder"]
     called = {names[node.name]: len(node.users) for node in placeholders if node.name in names}
     batch = next((n.meta["val"].shape[0] for n in placeholders if n.name not in names and _is_batch(n)), 1)
-    seen = _behind_inputs(program.graph, names)
-    layers = tuple(layer for n in nodes if n.name in seen and (layer := read_layer(n, names, batch)) is not None)
+    computed = _behind_inputs(program.graph, names)
+    layers = tuple(layer for n in nodes if n.name in computed and (layer := read_layer(n, names, batch)) is not None)
     outputs = tuple(name for name in signature.user_outputs if isinstance(name, str))
     user_inputs = tuple(n.name for n in placeholders if n.name not in names)
     learned = signature.inputs_to_parameters
@@ -95,11 +95,12 @@ def trace(model: nn.Module, example: Inputs) -> Trace:
 
 def _behind_inputs(graph: fx.Graph, names: Mapping[str, str]) -> set[str]:
     """Nodes whose values depend on the images; the others compute with the model's own tensors alone."""
-    seen: set[str] = set()
+    behind: set[str] = set()
     for node in graph.nodes:
-        if (node.op == "placeholder" and node.name not in names) or any(n.name in seen for n in node.all_input_nodes):
-            seen.add(node.name)
-    return seen
+        is_input = node.op == "placeholder" and node.name not in names
+        if is_input or any(read.name in behind for read in node.all_input_nodes):
+            behind.add(node.name)
+    return behind
 
 
 def _is_batch(node: fx.Node) -> bool:

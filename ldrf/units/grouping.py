@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
+from torch import fx
 
 from ldrf.channels.attention_scores import Scores, readers_behind
 from ldrf.channels.walk import FIXED, Flow, Slice, layer_tensors
@@ -18,7 +19,7 @@ Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
-class Found:
+class Grouping:
     """Units of inner widths, units of coupled widths (residual streams), and the layers that belong to none."""
 
     units: tuple[Unit, ...]
@@ -65,7 +66,7 @@ class _Facts:
     summed: frozenset[int]  # families that meet others in a sum
 
 
-def units_of(flow: Flow) -> Found:
+def units_of(flow: Flow) -> Grouping:
     """Group the layers of a network into units by where their channels go; what is not understood is skipped."""
     families = _families(flow)
     where = _map(flow, families)
@@ -81,7 +82,7 @@ def units_of(flow: Flow) -> Found:
             units.append(_unit(flow.trace, family, rows, facts))
     units.sort(key=lambda u: u.start)
     inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
-    return Found(tuple(inner), tuple(coupled), tuple(skipped))
+    return Grouping(tuple(inner), tuple(coupled), tuple(skipped))
 
 
 def _facts(flow: Flow, where: _Map) -> _Facts:
@@ -221,7 +222,7 @@ def _shared(trace: Trace, tensors: list[str]) -> str | None:
 
 
 def _unequally_cut(trace: Trace, slices: list[Slice]) -> str | None:
-    """The first of the tensors that some calls use otherwise than those which are cut with these channels."""
+    """The first tensor that is not cut in the same way in every call that uses it."""
     calls: dict[str, list[Slice]] = defaultdict(list)
     for piece in slices:
         calls[piece.tensor].append(piece)
@@ -272,11 +273,12 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
     if len(users) != 1 or str(users[0].target) != "aten.add.Tensor" or len(users[0].args) != 2:
         return None, None
     others = [a for a in users[0].args if a is not result]
-    if len(others) != 1 or not hasattr(others[0], "meta") or others[0].op == "placeholder":  # pyright: ignore
+    other = others[0] if len(others) == 1 else None
+    if not isinstance(other, fx.Node) or other.op == "placeholder":
         return None, None
-    if others[0].meta["val"].shape != result.meta["val"].shape:  # pyright: ignore
+    if other.meta["val"].shape != result.meta["val"].shape:
         return None, None
-    return others[0].name, users[0].name  # pyright: ignore
+    return other.name, users[0].name
 
 
 def activation_behind(trace: Trace, name: str) -> str | None:

@@ -39,7 +39,7 @@ def pieces(unit: Unit) -> Iterator[Slice]:
 
 
 def covering(unit: Unit, kept: Tensor) -> Tensor:
-    """As many neurons as ``kept``, and where they can be the same, such that no tensor is left without any.
+    """As many neurons as ``kept``, and the same where possible, so that every tensor keeps at least one.
 
     A unit whose neurons come from several layers side by side could else lose all of one layer's.
     """

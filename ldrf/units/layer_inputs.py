@@ -1,7 +1,7 @@
-"""What each layer of a cut model reads, beside what the traced graph has it read.
+"""What each layer of a cut model reads, compared with what it reads in the traced graph.
 
-Outputs can hide that a model's code reads other channels than meant, and so can a ReLU that lets nothing through: so
-inputs of layers are compared, also in a copy of the model in which every channel is awake and unlike the others.
+Outputs can hide that a model's code reads the wrong channels, and so can a ReLU that lets nothing through. So the
+inputs of layers are compared, also in a randomised copy of the model, in which no channel is zero or like another.
 """
 
 import copy

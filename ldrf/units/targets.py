@@ -155,15 +155,15 @@ def ignored_modules(model: nn.Module, ignore: Ignore) -> frozenset[str]:
     if callable(ignore):
         return _with_contents(modules, {name for name, module in modules.items() if ignore(name, module)})
     patterns = [ignore] if isinstance(ignore, str) else list(ignore)
-    found: set[str] = set()
+    ignored: set[str] = set()
     for pattern in patterns:
         hits = {n for n in modules if fnmatchcase(n, str(pattern))}
         if not hits:
             close = difflib.get_close_matches(str(pattern), modules, 3)
             hint = f"; did you mean {', '.join(close)}?" if close else "."
             raise LdrfError(f"Unknown layer '{pattern}' in ignore=: no module has that name{hint}")
-        found |= hits
-    return _with_contents(modules, found)
+        ignored |= hits
+    return _with_contents(modules, ignored)
 
 
 def _with_contents(modules: Mapping[str, nn.Module], names: set[str]) -> frozenset[str]:

@@ -91,7 +91,7 @@ def without_last(units: tuple[Unit, ...]) -> Kept:
 
 @contextmanager
 def _attention_shapes() -> Iterator[list[list[int]]]:
-    """Sizes of what attention works on within: heads that are counted wrongly show there, if not in the outputs."""
+    """Sizes of what attention works on within. A wrong number of heads shows there, even if outputs hide it."""
     shapes: list[list[int]] = []
 
     class Noted(TorchDispatchMode):

@@ -1,8 +1,8 @@
 """A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
 
-A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
-in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out. So
-are those that differ with other weights: what these weights hide, as behind a dead ReLU, the solved ones may show.
+A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. So each unit loses one
+neuron in a copy of the model. A unit is left out if the copy fails, or if it differs from the traced graph with the
+same cut. The trial is repeated with random weights, because a dead ReLU can hide a difference that shows later.
 """
 
 import copy
@@ -93,7 +93,7 @@ def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
 
 @dataclass(frozen=True)
 class _Ground:
-    """What all cuts of a model are held against; looked at once, however many ways its channels are followed."""
+    """What all cuts of a model are compared with; computed once, however many ways its channels are followed."""
 
     trace: Trace
     model: nn.Module
@@ -102,7 +102,7 @@ class _Ground:
 
     @cached_property
     def randomised_trial(self) -> CutTrial | None:
-        """The same with other weights, unless rounding alone sets the two apart."""
+        """The same with random weights, or None where rounding alone sets model and graph apart."""
         other, positive = randomised(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
         trial = cut_trial(self.trace, folded(self.trace, other), other, positive)
         return trial if trial.rounding * ROUNDING < MOST else None
@@ -172,13 +172,13 @@ def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, 
     copied = cut_copy(model, (unit,), without_last((unit,)))
     if copied is None or not unused:
         return SPELT_OUT
-    with calls(copied, [layer.name for layer in unused]) as seen:
+    with calls(copied, [layer.name for layer in unused]) as called:
         outputs_of(copied, chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    stopped = sorted(called.begun - called.ended)
     if stopped:
         return f"'{stopped[0]}' reads it too, and nothing uses what that gives"
-    seen = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    called = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
+    stopped = sorted(called.begun - called.ended)
     return f"'{stopped[0]}', which the model calls in training only, reads it too" if stopped else SPELT_OUT
 
 
@@ -202,8 +202,8 @@ def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
 def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     """All units that work together: the whole, or the good ones of its parts, or those of them that add up one by one.
 
-    Blocks of a deep network fail alike, so units are first told apart by their names but for numbers; where the first
-    and the last of a kind fail, all of it is left out, and a trial is not run for every layer.
+    Blocks of a deep network fail in the same way. So units are first sorted into kinds by their names without numbers.
+    Where the first and the last of a kind fail, all of it is left out, and no trial is run for every layer.
     """
     if not units or works(units):
         return units

@@ -101,15 +101,15 @@ def test_the_scores_are_those_of_the_truncated_svd():
     q, k = torch.randn(40, 6).double(), torch.randn(30, 6).double() * torch.tensor([3.0, 2, 1, 1, 0.5, 0.1])
     u, s, v = torch.linalg.svd(q @ k.T, full_matrices=False)
     for width in (1, 3, 6):
-        turn = nearest_scores(q.T @ q, k.T @ k, width)
-        found = (q @ turn.query.T) @ (k @ turn.key.T).T
+        rotation = nearest_scores(q.T @ q, k.T @ k, width)
+        found = (q @ rotation.query.T) @ (k @ rotation.key.T).T
         torch.testing.assert_close(found, (u[:, :width] * s[:width]) @ v[:width])
-        torch.testing.assert_close(turn.sizes, s[:6])
+        torch.testing.assert_close(rotation.sizes, s[:6])
 
 
 def test_dead_heads_turn_into_nothing():
-    turn = nearest_scores(torch.zeros(3, 3), torch.eye(3), 2)
-    assert turn.query.shape == (2, 3) and not turn.query.any() and torch.isfinite(turn.key).all()
+    rotation = nearest_scores(torch.zeros(3, 3), torch.eye(3), 2)
+    assert rotation.query.shape == (2, 3) and not rotation.query.any() and torch.isfinite(rotation.key).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -13,7 +13,8 @@ from ldrf.config import PruneConfig
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ([], "exactly one of --speedup, --params, --widths and --keep"),
+        ([], "exactly one of --speedup, --params, --widths, --keep and --objective"),
+        (["--objective", "2"], "--objective takes NAME=FLOAT, such as params=2. Got '2' instead"),
         (["--speedup", "2", "--params", "2"], "exactly one of"),
         (["--widths", "0=x"], "--widths takes NAME=INT, such as features.3=40. Got '0=x' instead"),
         (["--widths", "40"], "Got '40' instead"),

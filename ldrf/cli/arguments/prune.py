@@ -43,6 +43,8 @@ class Prune(Arguments):
     """Target: neurons to keep in each named layer."""
     keep: Annotated[tuple[str, ...], arg(metavar="NAME=SHARE")] = ()
     """Target: share of the neurons to keep in each named layer."""
+    objective: Annotated[str | None, arg(metavar="NAME=RATIO")] = None
+    """Target: the ratio dense / slim of any objective by its name, such as params=2."""
     method: MethodName = "ldrf"
     """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
@@ -75,14 +77,24 @@ class Prune(Arguments):
             "params": self.params,
             "widths": _pairs("--widths", self.widths, int) or None,
             "keep": _pairs("--keep", self.keep, float) or None,
+            "objective": _objective(self.objective),
         }
         target = {name: value for name, value in given.items() if value is not None}
         if len(target) != 1:
-            raise UsageError("Say what to reach with exactly one of --speedup, --params, --widths and --keep.")
+            raise UsageError(
+                "Say what to reach with exactly one of --speedup, --params, --widths, --keep and --objective."
+            )
         return target
 
 
-def _pairs(flag: str, texts: tuple[str, ...], number: Callable[[str], T]) -> dict[str, T]:
+def _objective(text: str | None) -> tuple[str, float] | None:
+    """NAME=RATIO as a name and a number."""
+    return None if text is None else next(iter(_pairs("--objective", (text,), float, "params=2").items()))
+
+
+def _pairs(
+    flag: str, texts: tuple[str, ...], number: Callable[[str], T], example: str = "features.3=40"
+) -> dict[str, T]:
     """NAME=NUMBER texts as a dict."""
     pairs: dict[str, T] = {}
     for text in texts:
@@ -92,7 +104,5 @@ def _pairs(flag: str, texts: tuple[str, ...], number: Callable[[str], T]) -> dic
         except ValueError:
             name = ""
         if not name:
-            raise UsageError(
-                f"{flag} takes NAME={number.__name__.upper()}, such as features.3=40. Got '{text}' instead."
-            )
+            raise UsageError(f"{flag} takes NAME={number.__name__.upper()}, such as {example}. Got '{text}' instead.")
     return pairs
