@@ -40,7 +40,7 @@ def seconds(network: Network, images: int, steps: int, given: argparse.Namespace
 
     with (
         patch("ldrf.run.read_network", lambda *_: replace(network, calibration=calibration)),
-        patch("ldrf.calibration.survey.rows_wanted", few),
+        patch("ldrf.calibration.survey.rows_wanted", few_rows),
         patch("ldrf.reconstruction.refitting.least_squares_at", lambda moments, start, *_: iter([start])),
     ):
         start = time.process_time()
