@@ -44,7 +44,7 @@ FINETUNE_BOUNDS = (
 
 @dataclass(frozen=True)
 class PruneConfig:
-    """How to prune; what to reach is said in :func:`ldrf.prune` itself."""
+    """How to prune. The target is an argument of its own."""
 
     selection: Selection = "second-order"
     """Which neurons stay (Tab. 2)."""
@@ -58,10 +58,10 @@ class PruneConfig:
     steps: int = 50
     """Descent steps per unit."""
     joint_steps: int | None = None
-    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None eight times ``steps``."""
+    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 8 times ``steps``."""
     augment: bool | None = None
-    """Flip images and shift them by up to an eighth in the joint steps, which would else fit what is their own: always,
-    never, or (None) where these steps go through the images more than 16 times."""
+    """Flip images and shift them by up to an eighth in the joint steps, so that they do not overfit: always, never, or
+    (None) if these steps go through the images more than 16 times."""
     rate: float = 0.04
     """Top learning rate of the descent, relative to each tensor's own size."""
     damping: float = 1e-4
@@ -69,22 +69,22 @@ class PruneConfig:
     lambda_1: float = 1.0
     """Weight of the reconstruction error in Eqn. 4, with the l1-mask solver."""
     lambda_2: float | None = None
-    """Weight of the mask's l1 norm in Eqn. 4; by default it follows the width wanted."""
+    """Weight of the mask's l1 norm in Eqn. 4; by default it is chosen by the width."""
     coupled: bool | None = None
-    """Cut widths that residual sums tie together: always, never, or (None) where the target needs it."""
+    """Cut widths that residual sums tie together: always, never, or (None) if the target needs it."""
     multiple: int = 8
     """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
     layers move in smaller steps, so that there are at least four; the full width is always allowed."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125
-    """Share of the calibration images that only judge."""
+    """Share of the calibration images that are not fitted, only used to judge."""
     chunk: int = 32
-    """Images run at a time, and images a step."""
+    """Images run at a time, and images per step."""
     memory: int | str = 2 * 2**30
     """Bytes of images and activations in memory, such as 2GiB; the rest goes to disk, into the run's folder if any."""
     seed: int = 0
-    """Makes a run repeatable bit for bit on one machine."""
+    """The same seed gives the same bits on one machine."""
 
     def __post_init__(self) -> None:
         _check_choices(self, ("selection", Selection), ("metric", Metric))
@@ -105,7 +105,7 @@ class FinetuneConfig:
     epochs: int = 30
     """Passes over the images."""
     batch: int = 32
-    """Images a step."""
+    """Images per step."""
     rate: float = 0.01
     """Top learning rate, as a share of each tensor's own size."""
     schedule: Schedule = "cosine"
@@ -124,9 +124,9 @@ class FinetuneConfig:
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
     patience: int | None = None
-    """Epochs without a gain on held-out images after which to stop; most gains come late, when the rate has fallen."""
+    """Stop after so many epochs without a gain on held-out images; most gains come late, when the rate is low."""
     held_out: float = 0.1
-    """Share of the images that only judge."""
+    """Share of the images that are not trained on, only used to judge."""
     seed: int = 0
     """Seed of the split, the order and the augmentation."""
 

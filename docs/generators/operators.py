@@ -1,9 +1,8 @@
 """The operators that channels are followed through."""
 
-import ldrf.channels.operators  # noqa: F401  # fills the table
-from ldrf.tracing.operator_table import OPERATORS
+from ldrf.channels.operators import ROWS
 
 
 def operators() -> str:
     """Their names, in alphabetical order."""
-    return ", ".join(f"`{name.removeprefix('aten.')}`" for name in sorted(OPERATORS) if name.startswith("aten."))
+    return ", ".join(f"`{name.removeprefix('aten.')}`" for name in sorted(ROWS) if name.startswith("aten."))

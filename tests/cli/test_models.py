@@ -154,5 +154,5 @@ def test_a_result_folder_without_a_name_needs_one(result):
 
 
 def test_architecture_goes_with_result_folders_only(folder):
-    with pytest.raises(LdrfError, match="'nets.py:net' is none"):
+    with pytest.raises(LdrfError, match="'nets.py:net' is not one"):
         open_model("nets.py:net", architecture="vgg9")

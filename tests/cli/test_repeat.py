@@ -13,9 +13,7 @@ from safetensors.torch import load_file, save_file
 
 import ldrf
 from ldrf.cli import main
-from ldrf.cli.commands import read_command
-from ldrf.cli.provenance import argv, checksum
-from ldrf.config import PruneConfig
+from ldrf.cli.provenance import checksum
 from ldrf.data.plugins import call_factory
 from ldrf.files.record import sealed
 
@@ -136,19 +134,3 @@ def test_weights_are_found_where_they_are_now_and_must_be_the_same(made, capsys)
     capsys.readouterr()
     assert main(["repeat", "out", *CODE, "--weights", "moved.safetensors"]) == 1
     assert "'moved.safetensors' is not what 'out' was made with" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--data sample --speedup 2.5",
-        "--data cifar10:a/b --widths a=1 b=2 --mirror --weights w.pth --images 7",
-        "--data sample --keep a=0.5 --ignore x y --coupled False --steps 0 --memory 1GiB --lambda-2 0.5",
-        "--data sample --params 2 --coupled True --method thinet --allocation paper --seed 0 --solver none",
-    ],
-)
-def test_the_noted_command_line_is_the_command(line):
-    command = read_command(["prune", "vgg9", *line.split(), "--out", "x"])
-    for whole in (False, True):
-        assert read_command([*argv(command, whole), "--out", "x"]) == command
-    assert PruneConfig(memory="1GiB").memory == 2**30

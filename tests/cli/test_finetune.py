@@ -1,0 +1,66 @@
+"""``ldrf finetune``: a result folder with the curve, resumed after a kill."""
+
+import json
+from pathlib import Path
+
+import ldrf
+from ldrf.cli import main
+
+ARCHITECTURE = ("--architecture", "plugin.py:net")
+
+
+def finetune_args(*more: str) -> list[str]:
+    settings = ["--epochs", "2", "--batch", "16", "--rate", "0.003"]
+    return ["finetune", "slim", *ARCHITECTURE, "--data", "plugin.py:data", "--out", "tuned", *settings, *more]
+
+
+def test_finetune_makes_a_result_folder_with_the_curve(here, capsys):
+    assert main(finetune_args("--tensorboard", "tb", "--json")) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [e["epoch"] for e in printed["epochs"]] == [1, 2] and printed["ended"] >= printed["began"]
+    before, after = (json.loads(Path(f, "ldrf.json").read_text()) for f in ("slim", "tuned"))
+    assert after["widths"] == before["widths"] and after["source"] == before["source"]
+    assert after["finetune"]["epochs"] == printed["epochs"] and after["metrics"] == printed["metrics"]
+    accuracy = printed["metrics"]["accuracy"]
+    assert accuracy["before"] == before["metrics"]["accuracy"]["slim"]
+    assert accuracy["dense"] == before["metrics"]["accuracy"]["dense"] and accuracy["images"] == 64
+    assert list(Path("tb").iterdir()) and not list(here.glob("*.resume.pt"))
+    assert main(["evaluate", "tuned", *ARCHITECTURE, "--data", "plugin.py:data", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["top1"] == accuracy["slim"]
+
+
+def test_finetune_goes_on_after_a_kill(here, capsys, monkeypatch):
+    real, calls = ldrf.finetune, []
+
+    def killed(*given, on_event=None, **named):
+        def stop(event, data):
+            if event == "epoch":
+                raise KeyboardInterrupt
+
+        calls.append(named["resume"])
+        return real(*given, **named, on_event=stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ldrf, "finetune", killed)
+        assert main(finetune_args()) == 130
+    assert not Path("tuned").exists() and calls[0].is_file() and calls[0].name == "tuned.resume.pt"
+    assert main(finetune_args("--test-images", "0")) == 0
+    out = capsys.readouterr().out
+    assert "held-out images" in out and "Saved in tuned" in out and "top-1" not in out
+    assert not calls[0].exists()
+    assert main(finetune_args()) == 1
+    assert "add --force to replace it" in capsys.readouterr().err
+
+
+def test_finetune_prints_what_was_won_back(here, capsys):
+    assert main(finetune_args("--labels", "1", "--no-augment")) == 0
+    out = capsys.readouterr().out
+    assert "accuracy" in out and "slim before" in out and "points" in out
+
+
+def test_finetune_names_what_is_missing(here, capsys):
+    assert main(["finetune", "plugin.py:net", "--data", "plugin.py:data", "--out", "tuned"]) == 1
+    assert "'plugin.py:net' is not a result folder" in capsys.readouterr().err
+    assert main(finetune_args("--weights", "gone.pth")) == 1
+    assert "No weights file 'gone.pth'" in capsys.readouterr().err
+    assert not Path("tuned").exists()
