@@ -1,11 +1,11 @@
-# make setup | demo | test | docs | clean
+# make setup | demo | quick | test | docs | clean
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 BIN := .venv/bin
 STAMP := .venv/.installed
 BROWSER := .venv/.browser
 DOCS := .venv/.docs
 
-.PHONY: setup demo test docs clean
+.PHONY: setup demo quick test docs clean
 
 setup: $(STAMP)
 
@@ -21,11 +21,16 @@ $(BROWSER): $(STAMP)
 demo: setup
 	$(BIN)/ldrf demo
 
+quick: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=15 --quick
+
 test: setup $(BROWSER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/python -m pytest -q -n 2
+	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=15
 
 docs: $(DOCS)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

@@ -77,7 +77,7 @@ def _pruned(network: Network, traced: float) -> dict[str, Any]:
     start = time.process_time()
     # One damping, not the best of three: which it is matters to accuracy alone.
     with (
-        patch("ldrf.pipeline.read_network", lambda *_: network),
+        patch("ldrf.run.read_network", lambda *_: network),
         patch("ldrf.reconstruction.refitting.DAMPINGS", (1,)),
     ):
         result = ldrf.prune(network.model, [], speedup=target, config=CONFIG)

@@ -10,6 +10,7 @@ with the images. Every image gives as many rows as it does among ``--among`` ima
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -24,13 +25,21 @@ from ldrf.cli.models import build
 CONFIG = ldrf.PruneConfig(allocation="uniform", selection="weight", coupled=False, energy=0.1)
 
 
+def _unsolved(moments: object, start: torch.Tensor, dampings: Sequence[float], *_: object) -> list[torch.Tensor]:
+    """Stands for least squares, and solves nothing."""
+    return [start for _ in dampings]
+
+
 def seconds(network: Network, images: int, steps: int, given: argparse.Namespace) -> float:
     """Processor seconds of pruning a network that is read already, without its closed forms."""
     batches = [torch.randn(images, 3, 224, 224, generator=torch.Generator().manual_seed(0))]
     calibration = read_calibration(network.model, batches, given.chunk, CONFIG.held_out, False)
-    few = lambda columns: max(1, rows_wanted(columns) // given.among) * images  # noqa: E731
+
+    def few_rows(columns: int) -> int:
+        return max(1, rows_wanted(columns) // given.among) * images
+
     with (
-        patch("ldrf.pipeline.read_network", lambda *_: replace(network, calibration=calibration)),
+        patch("ldrf.run.read_network", lambda *_: replace(network, calibration=calibration)),
         patch("ldrf.calibration.survey.rows_wanted", few),
         patch("ldrf.reconstruction.refitting.least_squares_at", lambda moments, start, *_: iter([start])),
     ):

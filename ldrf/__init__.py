@@ -1,19 +1,25 @@
 """ldrf makes a trained network several times cheaper without retraining it."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from ldrf._version import __version__
-from ldrf.calibration.mirroring import mirrored
-from ldrf.config import FinetuneConfig, PruneConfig
-from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.finetuning.loop import finetune
-from ldrf.inspection import Inspection, inspect
-from ldrf.pipeline import analyze, prune
-from ldrf.planning.energy import EnergySearch, find_energy
-from ldrf.planning.ranks import Analysis, LayerRank
-from ldrf.reconstruction.single_layer import SingleLayer, prune_layer
-from ldrf.result import FinetuneResult, PruneResult, UnitReport
-from ldrf.saving.checkpoint import load, save
-from ldrf.saving.export import Exported, export
-from ldrf.units.unit import Skipped
+
+if TYPE_CHECKING:
+    from ldrf.calibration.mirroring import mirrored
+    from ldrf.channels.operators import Operator, register_operator
+    from ldrf.config import FinetuneConfig, PruneConfig
+    from ldrf.errors import LdrfError, LdrfWarning
+    from ldrf.finetuning.loop import finetune
+    from ldrf.inspection import Inspection, inspect
+    from ldrf.pipeline import analyze, prune
+    from ldrf.planning.energy import EnergySearch, find_energy
+    from ldrf.planning.ranks import Analysis, LayerRank
+    from ldrf.reconstruction.single_layer import SingleLayer, prune_layer
+    from ldrf.result import FinetuneResult, PruneResult, UnitReport
+    from ldrf.saving.checkpoint import load, save
+    from ldrf.saving.export import Exported, export
+    from ldrf.units.unit import Skipped
 
 __all__ = [
     "Analysis",
@@ -25,6 +31,7 @@ __all__ = [
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
+    "Operator",
     "PruneConfig",
     "PruneResult",
     "SingleLayer",
@@ -40,5 +47,61 @@ __all__ = [
     "mirrored",
     "prune",
     "prune_layer",
+    "register_operator",
     "save",
 ]
+
+# Where each name lives. It is imported at its first use, so that 'import ldrf' does not wait for torch.
+_HOME = {
+    "Analysis": "ldrf.planning.ranks",
+    "EnergySearch": "ldrf.planning.energy",
+    "Exported": "ldrf.saving.export",
+    "FinetuneConfig": "ldrf.config",
+    "FinetuneResult": "ldrf.result",
+    "Inspection": "ldrf.inspection",
+    "LayerRank": "ldrf.planning.ranks",
+    "LdrfError": "ldrf.errors",
+    "LdrfWarning": "ldrf.errors",
+    "Operator": "ldrf.channels.operators",
+    "PruneConfig": "ldrf.config",
+    "PruneResult": "ldrf.result",
+    "SingleLayer": "ldrf.reconstruction.single_layer",
+    "Skipped": "ldrf.units.unit",
+    "UnitReport": "ldrf.result",
+    "analyze": "ldrf.pipeline",
+    "export": "ldrf.saving.export",
+    "find_energy": "ldrf.planning.energy",
+    "finetune": "ldrf.finetuning.loop",
+    "inspect": "ldrf.inspection",
+    "load": "ldrf.saving.checkpoint",
+    "mirrored": "ldrf.calibration.mirroring",
+    "prune": "ldrf.pipeline",
+    "prune_layer": "ldrf.reconstruction.single_layer",
+    "register_operator": "ldrf.channels.operators",
+    "save": "ldrf.saving.checkpoint",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name, or a module such as ``ldrf.errors``, at its first use (PEP 562)."""
+    if name in _HOME:
+        value = getattr(import_module(_HOME[name]), name)
+    elif name.startswith("_"):
+        raise AttributeError(f"module 'ldrf' has no attribute {name!r}")
+    else:
+        value = _module(name)
+    globals()[name] = value
+    return value
+
+
+def _module(name: str) -> Any:
+    try:
+        return import_module(f"ldrf.{name}")
+    except ModuleNotFoundError as problem:
+        if problem.name != f"ldrf.{name}":
+            raise
+        raise AttributeError(f"module 'ldrf' has no attribute {name!r}") from None
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

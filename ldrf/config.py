@@ -2,17 +2,20 @@
 
 import re
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ldrf.errors import LdrfError
 from ldrf.registry import SOLVERS
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
-Solver = Literal["joint", "closed-form", "none", "l1-mask"]
 Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
+if TYPE_CHECKING:
+    Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
+else:
+    Solver = Literal[SOLVERS.built_in]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
 OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "augment", "rate", "lambda_1", "lambda_2")
@@ -140,10 +143,10 @@ def byte_count(size: int | str) -> int:
     """A number of bytes, also written with a unit: ``"2GiB"``, ``"500 MB"``."""
     if isinstance(size, int):
         return size
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
+    if match is None:
         raise LdrfError(f"The 'memory' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
-    number, prefix, binary = found.groups()
+    number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 
 

@@ -31,8 +31,11 @@ class Inputs:
 
     def map(self, change: Any) -> "Inputs":
         """The same arguments with ``change`` applied to each tensor."""
-        apply = lambda v: change(v) if isinstance(v, Tensor) else v  # noqa: E731
-        return Inputs(tuple(apply(v) for v in self.args), {k: apply(v) for k, v in self.kwargs.items()})
+
+        def changed(value: Any) -> Any:
+            return change(value) if isinstance(value, Tensor) else value
+
+        return Inputs(tuple(map(changed, self.args)), {key: changed(value) for key, value in self.kwargs.items()})
 
     def call(self, model: nn.Module) -> Any:
         return model(*self.args, **self.kwargs)
@@ -91,12 +94,12 @@ def read_inputs(model: nn.Module, batch: Any) -> Inputs:
     """Pick from ``batch`` what ``model.forward`` takes; labels and other surplus entries are left out."""
     parameters = _parameters(model)
     if isinstance(batch, Tensor):
-        found = Inputs((batch,), {})
+        inputs = Inputs((batch,), {})
     elif isinstance(batch, Mapping):
         takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters)
         names = {p.name for p in parameters}
         needed = {p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD}
-        found = Inputs(
+        inputs = Inputs(
             (), {k: v for k, v in batch.items() if k in needed or ((takes_all or k in names) and k not in LABELS)}
         )
     elif isinstance(batch, Sequence) and not isinstance(batch, str):
@@ -104,11 +107,11 @@ def read_inputs(model: nn.Module, batch: Any) -> Inputs:
         needed = [p for p in needed if p.default is p.empty]
         surplus = any(p.kind is p.VAR_POSITIONAL for p in parameters)
         count = len(needed) if needed and not surplus else 1
-        found = Inputs(tuple(batch[:count]), {})
+        inputs = Inputs(tuple(batch[:count]), {})
     else:
         raise LdrfError(f"A calibration batch must be a tensor, a tuple or a dict. Got {type(batch).__name__} instead.")
-    _check(found, batch)
-    return found
+    _check(inputs, batch)
+    return inputs
 
 
 def _parameters(model: nn.Module) -> list[inspect.Parameter]:
@@ -121,8 +124,8 @@ def _parameters(model: nn.Module) -> list[inspect.Parameter]:
         ) from problem
 
 
-def _check(found: Inputs, batch: Any) -> None:
-    tensors = found.tensors()
+def _check(inputs: Inputs, batch: Any) -> None:
+    tensors = inputs.tensors()
     if not tensors:
         raise LdrfError(
             "A calibration batch must hold at least one tensor the model takes. "
@@ -155,14 +158,14 @@ def _to_float32(tensor: Tensor) -> Tensor:
 
 def read_labels(batch: Any) -> Tensor:
     """The labels of a batch: its entry ``labels`` or ``label``, or the last of a tuple."""
-    found = None
+    labels = None
     if isinstance(batch, Mapping):
-        found = batch.get("labels", batch.get("label"))
+        labels = batch.get("labels", batch.get("label"))
     elif isinstance(batch, Sequence) and len(batch) > 1:
-        found = batch[-1]
-    if not isinstance(found, Tensor) or found.ndim != 1:
+        labels = batch[-1]
+    if not isinstance(labels, Tensor) or labels.ndim != 1:
         raise LdrfError("Evaluating needs batches with labels: tuples (images, labels) or dicts with 'labels'.")
-    return found
+    return labels
 
 
 def labels_of(model: nn.Module, batch: Any) -> Tensor | None:

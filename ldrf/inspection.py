@@ -9,8 +9,9 @@ from torch import nn
 from ldrf.calibration.network import Network, read_network, with_coupled
 from ldrf.config import PruneConfig
 from ldrf.planning.allocation import reachable
-from ldrf.planning.cost_model import mac_model
-from ldrf.planning.plan import choices_of, unit_ranks, unit_spectra
+from ldrf.planning.objectives.speedup import mac_model
+from ldrf.planning.plan import choices_of
+from ldrf.planning.ranks import unit_ranks, unit_spectra
 from ldrf.runtime.tables import table
 from ldrf.tracing.counting import count_macs
 from ldrf.units.targets import Ignore

@@ -1,24 +1,23 @@
 """The whole method in order: this file reads as the paper's Algorithm 1 and does nothing else."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration.network import check_prunable, read_network
-from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.network import read_network
 from ldrf.calibration.survey import layer_inputs, survey
-from ldrf.config import PruneConfig, byte_count
+from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
-from ldrf.events import OnEvent, teller
-from ldrf.methods import find_method
-from ldrf.methods.method import Findings, take_labels
-from ldrf.planning.plan import for_target, plan_widths, removal_curves, unit_ranks
+from ldrf.events import OnEvent
+from ldrf.planning.curves import removal_curves
+from ldrf.planning.findings import Findings
+from ldrf.planning.plan import plan_widths
 from ldrf.planning.ranks import Analysis, rank_layers
-from ldrf.recomposition.best import choose
+from ldrf.recomposition.best import Chosen, choose
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.recomposition.verification import verify
 from ldrf.reconstruction.all_units import reconstruct_together
@@ -26,14 +25,13 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.metric import unit_metrics
 from ldrf.reconstruction.refitting import refit_outputs
 from ldrf.reconstruction.solution import commit_solution
-from ldrf.result import PruneResult, UnitReport, versions
+from ldrf.result import PruneResult
+from ldrf.run import Run, begin_run, hand_out
 from ldrf.runtime.processes import agreed
-from ldrf.runtime.progress import Clock, progress
-from ldrf.saving import checkpoint
-from ldrf.saving.journal import Learned, open_journal
-from ldrf.tracing.counting import count_macs, count_parameters
-from ldrf.units.indices import as_it_stands, stated_sizes
-from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
+from ldrf.runtime.progress import progress
+from ldrf.tracing.interpreter import Weights
+from ldrf.units.indices import as_it_stands
+from ldrf.units.targets import Ignore, read_target
 
 
 def prune(
@@ -44,6 +42,7 @@ def prune(
     params: float | None = None,
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
+    objective: tuple[str, float] | None = None,
     ignore: Ignore = (),
     method: str = "ldrf",
     config: PruneConfig | None = None,
@@ -56,102 +55,69 @@ def prune(
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
-    ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer) or
-    ``keep`` (share of neurons per layer). ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
-    ``method`` is the paper's own or one of :data:`ldrf.methods.METHODS` to compare with.
+    ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer),
+    ``keep`` (share of neurons per layer) or ``objective`` (the name of any objective, and the ratio).
+    ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
+    ``method`` is the paper's own or a rival to compare with, by the name of its file in :mod:`ldrf.methods`.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
     killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
     """
-    journal = open_journal(out, resume)
-    target, rule = Target(speedup, params, widths, keep), find_method(method)
+    target = read_target(speedup, params, widths, keep, objective)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
-    config = replace(config, allocation=config.allocation or rule.allocation)
-    clock, tell = Clock(), teller(on_event)
-    batches, labels = take_labels(rule, model, batches)
-    network = read_network(model, batches, ignore, config, True)
-    check_prunable(network)
-    journal.begin(network, target, rule.name, config, labels)
-    network, spectra = for_target(network, target, config)
-    exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
-    warn_of_odd_widths(target, network.units, config.multiple)
-    clock("trace")
-    full = {u.name: u.width for u in network.units}
-    tell("traced", units=list(full), skipped=[s.name for s in network.skipped])
+    run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume)
 
-    # Stage 1: every layer's rank, and with it the range of its width (Eqn. 5); error curves; a width for each unit.
-    ranks = unit_ranks(network.units, spectra, config.energy)
-    learned = journal.learned()
-    if learned is None:
-        surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
-        removals = removal_curves(network, target, surveys, config, rule.picks_by_curves)
-        plan = agreed(plan_widths(network, target, ranks, surveys, removals, config))
-        metrics = unit_metrics(network, surveys, config)
-        surveys = {name: replace(found, moments=[]) for name, found in surveys.items()}  # Gram matrices are done with
-        learned = journal.keep_learned(Learned(plan, surveys, removals, metrics))
-    plan = learned.plan
-    step = rule.begin(Findings(network, learned.surveys, learned.removals, learned.metrics, labels), config)
-    clock("plan")
-    tell("planned", widths=dict(plan.widths), full_widths=full)
+    findings = run.learned(stage_1)
+    walk, kept, together = stage_2(run, findings)
+    slim, best = stage_3(run, walk, kept, together)
 
-    # Stage 2: cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6).
+    return hand_out(run.finished(slim, best, kept, findings), run, out if save else None)
+
+
+def stage_1(run: Run) -> Findings:
+    """Every layer's rank gives the range of its width (Eqn. 5); error curves choose a width for each unit."""
+    network, config = run.network, run.config
+    surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
+    removals = removal_curves(network, run.target, surveys, config, run.method.picks_by_curves)
+    plan = agreed(plan_widths(network, run.target, run.ranks, surveys, removals, config))
+    metrics = unit_metrics(network, surveys, config)
+    surveys = {name: replace(seen, moments=[]) for name, seen in surveys.items()}  # Gram matrices are done with
+    return Findings(plan, surveys, removals, metrics)
+
+
+def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], Weights | None]:
+    """Cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6); then all units together."""
+    network, method, config = run.network, run.method, run.config
     kept: dict[str, Tensor] = {}
-    history: list[UnitReport] = []
-    with ActivationStore(network.calibration.room(byte_count(config.memory)), journal.spill) as store:
+    step = method.begin(network, findings, config)
+    with run.store() as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
-        for index, unit in enumerate(progress(network.units, "reconstruct")):
-            width, kept[unit.name] = plan.widths[unit.name], torch.arange(unit.width)
-            if width == unit.width and not (walk.diverged and rule.repairs_all):
+        for index, unit in run.units():
+            width, kept[unit.name] = findings.plan.widths[unit.name], torch.arange(unit.width)
+            if width == unit.width and not (walk.diverged and method.repairs_all):
                 continue
             walk.advance(unit.start)
             unit = as_it_stands(unit, network.units, kept)
-            solved = journal.solved(index, unit) or journal.keep_solved(index, unit, agreed(step(walk, unit, width)))
+            solved = run.solved(index, unit, lambda unit=unit, width=width: step(walk, unit, width))
             kept[unit.name] = solved.kept
-            commit_solution(walk, unit, kept[unit.name], solved.solution)
-            history.append(UnitReport.of(unit, len(kept[unit.name]), ranks[unit.name], solved))
-            tell("unit", index=index, count=len(network.units), **asdict(history[-1]))
-        if rule.repairs_all:
+            commit_solution(walk, unit, solved.kept, solved.solution)
+        if method.repairs_all:
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
-    clock("reconstruct")
+    run.clock("reconstruct")
     # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
-    together = agreed(reconstruct_together(network, walk, config)) if rule.repairs_all else None
-    clock("together")
+    together = agreed(reconstruct_together(network, walk, config)) if method.repairs_all else None
+    run.clock("together")
+    return walk, kept, together
 
-    # Stage 3: recompose W' = Q' R' in a copy of the user's model, its norms restored.
-    best = choose(network, walk, kept, rule.repairs_all, together)  # on held-out images never worse than plain cutting
+
+def stage_3(run: Run, walk: Lockstep, kept: dict[str, Tensor], together: Weights | None) -> tuple[nn.Module, Chosen]:
+    """Recompose W' = Q' R' in a copy of the user's model, its norms restored; never worse than a plain cut."""
+    network = run.network
+    best = choose(network, walk, kept, run.method.repairs_all, together)
     statistics = output_statistics(network.trace, best.weights, best.changed, network.calibration)
     slim = recompose(network, best.weights, best.changed, kept, statistics)
     verify(network, best.weights, slim)
-    clock("recompose")
-    tell("recomposed", seconds=dict(clock.seconds))
-
-    result = PruneResult(
-        model=slim,
-        widths={name: len(found) for name, found in kept.items()},
-        full_widths=full,
-        ranks=ranks,
-        spectra=spectra,
-        curves=plan.curves,
-        curves_of=plan.curves_of,
-        skipped=network.skipped,
-        history=tuple(history),
-        macs=(count_macs(model, network.example), count_macs(slim, network.example)),
-        parameters=(count_parameters(model), count_parameters(slim)),
-        images=network.calibration.examples,
-        target=target.as_dict(),
-        config=config,
-        seconds=clock.seconds,
-        versions=versions(),
-        example=network.example.map(lambda t: t[:1].clone()),
-        method=rule.name,
-        attributes=stated_sizes(network.units, kept),
-        held_out=best.held_out,
-        checksums=journal.checksums,
-    )
-    if out is not None and save:
-        checkpoint.save(result, out)
-    tell("done", speedup=result.speedup)
-    return result
+    return slim, best
 
 
 def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> Analysis:

@@ -58,5 +58,5 @@ class Registry(Generic[T]):
 
 
 OBJECTIVES: Registry[Any] = Registry("objective", "ldrf.planning.objectives")
-METHODS: Registry[Any] = Registry("method", "ldrf.methods.by_name")
+METHODS: Registry[Any] = Registry("method", "ldrf.methods")
 SOLVERS: Registry[Any] = Registry("solver", "ldrf.reconstruction.solvers")

@@ -80,9 +80,9 @@ class PruneResult:
         return str(self)
 
     def __str__(self) -> str:
-        told = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
+        solved = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
         rows = [
-            (name, full, self.widths[name], rank, f"({rank}, {full}]", *told.get(name, ("", "", "left as it was")))
+            (name, full, self.widths[name], rank, f"({rank}, {full}]", *solved.get(name, ("", "", "left as it was")))
             for name, full in self.full_widths.items()
             for rank in (self.ranks[name],)
         ]
@@ -99,12 +99,12 @@ class PruneResult:
             f"{before / after:.2f}x fewer parameters ({before:,} -> {after:,})"
         )
 
-    def _judgement(self, found: HeldOut) -> str:
-        if found.returned == "cut":
-            return f"Plain cutting did better on held-out images and is what is returned (error {found.cut:.4f})."
-        before = f"{found.unit_by_unit:.4f} unit by unit, " if found.unit_by_unit > found.reconstructed else ""
-        error = f"Error of the outputs on held-out images: {found.reconstructed:.4f}"
-        return f"{error} ({before}{found.cut:.4f} if only cut)"
+    def _judgement(self, errors: HeldOut) -> str:
+        if errors.returned == "cut":
+            return f"Plain cutting did better on held-out images and is what is returned (error {errors.cut:.4f})."
+        before = f"{errors.unit_by_unit:.4f} unit by unit, " if errors.unit_by_unit > errors.reconstructed else ""
+        error = f"Error of the outputs on held-out images: {errors.reconstructed:.4f}"
+        return f"{error} ({before}{errors.cut:.4f} if only cut)"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""

@@ -4,7 +4,8 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -17,10 +18,64 @@ settings.register_profile("ldrf", deadline=None, max_examples=20, derandomize=Tr
 settings.load_profile("ldrf")
 
 Kind = type[nn.Module]
+ABOUT_EXPORT = {"tracing", "test_verification", "test_export"}  # folders and files
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--quick", action="store_true", help="the first case of every test that is not slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--quick``, leave out what takes long; put slow tests first, so that no worker is left alone with one."""
+    if config.getoption("--quick"):
+        first = {item.nodeid.partition("[")[0]: item for item in reversed(items) if not _is_slow(item)}
+        chosen = set(first.values())
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = [item for item in items if item in chosen]
+    files = list(dict.fromkeys(item.path for item in items if _is_slow(item)))
+    turns = [[i for i in items if _is_slow(i) and files.index(i.path) % 2 == turn] for turn in (0, 1)]
+    rest = [item for item in items if not _is_slow(item)]
+    half = max(0, len(items) // 2 - len(turns[0]))  # xdist gives the first half to the first of two workers
+    items[:] = [*turns[0], *rest[:half], *turns[1], *rest[half:]]
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    return item.get_closest_marker("slow") is not None
 
 
 def pytest_runtest_setup() -> None:
     torch.manual_seed(0)  # so that no test depends on which ones ran before it
+
+
+@pytest.fixture(scope="session", autouse=True)
+def exported_once() -> Iterator[None]:
+    """A network that was exported before is not exported again: that takes most of the time of a small ``prune``."""
+    from exported_once import ExportedOnce
+
+    from ldrf.tracing.export import export_program
+
+    with _exporting_by(ExportedOnce(export_program)):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def exported_anew(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tests about the export itself have a real one every time."""
+    from ldrf.tracing.export import export_program
+
+    if {request.path.stem, request.path.parent.name} & ABOUT_EXPORT:
+        with _exporting_by(export_program):
+            yield
+    else:
+        yield
+
+
+@contextmanager
+def _exporting_by(export: Callable[..., Any]) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("ldrf.tracing.trace", "ldrf.recomposition.verification"):
+            patch.setattr(f"{module}.export_program", export)
+        yield
 
 
 @cache
@@ -38,7 +93,7 @@ def _prune(kind: Kind, **target: Any) -> Any:
     import ldrf
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ldrf.pipeline.read_network", lambda *_: _network(kind))
+        patch.setattr("ldrf.run.read_network", lambda *_: _network(kind))
         return ldrf.prune(_network(kind).model, [], **target)
 
 

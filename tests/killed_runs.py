@@ -25,7 +25,7 @@ import ldrf
 import ldrf.pipeline
 from ldrf.calibration.network import read_network
 
-CONFIG = ldrf.PruneConfig(steps=25, joint_steps=50, chunk=16, memory="100kB", energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=10, joint_steps=20, chunk=16, memory="100kB", energy=0.1)
 
 
 def network() -> nn.Module:
@@ -93,7 +93,7 @@ def timed(folder: Path) -> float:
 def main(root: Path, kills: int, seed: int) -> dict:
     draw = random.Random(seed)
     traced = read_network(network(), [images(64)], (), CONFIG)
-    ldrf.pipeline.read_network = lambda *_: traced
+    ldrf.run.read_network = lambda *_: traced
     seconds = timed(root / "whole")
     wanted, folder = outcome(root / "whole"), root / "killed"
     hit: Counter[str] = Counter()

@@ -7,8 +7,14 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ldrf.calibration.network import Network
+from ldrf.channels.walk import Flow, follow_channels
+from ldrf.inputs import Inputs
+from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.lean_run import input_values
+from ldrf.tracing.trace import Trace, trace
 from ldrf.units.indices import stays
 
 IMAGE = (3, 8, 8)
@@ -482,3 +488,36 @@ def data(split):
     for _ in range(4):
         yield torch.rand(16, 3, 8, 8, generator=generator), torch.randint(0, 4, (16,), generator=generator)
 """
+
+
+def graph_outputs(graph: Trace, weights: Weights, inputs: Inputs) -> list[Tensor]:
+    """What a traced graph gives with these weights."""
+    values = run(graph, weights, graph.nodes, input_values(graph, inputs))
+    return [values[name] for name in graph.outputs]
+
+
+def assert_same_outputs(model: nn.Module, graph: Trace, weights: Weights, inputs: Inputs) -> None:
+    """A model and its graph give the same."""
+    with torch.no_grad():
+        expected, outputs = tree_leaves(inputs.call(model)), graph_outputs(graph, weights, inputs)
+    assert len(outputs) == len(expected)
+    for one, other in zip(outputs, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+
+
+class Between(nn.Module):
+    """conv (6 channels on a 4 x 4 map) -> ``carry`` -> nothing else."""
+
+    def __init__(self, carry: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 1)
+        self.carry = carry
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.carry(self.conv(x))
+
+
+def flow_of(carry: Callable[[Tensor], Tensor]) -> tuple[Trace, Flow]:
+    """Where the channels of a convolution go in ``carry``."""
+    graph = trace(Between(carry).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
+    return graph, follow_channels(graph)

@@ -121,7 +121,7 @@ def test_dead_neurons_and_embeddings_without_variance(solver):
     model = make(Chain)
     model.bn1.weight.data[:5], model.bn1.bias.data[:5] = 0, -1  # never fire
     model.bn1.weight.data[5:7], model.bn1.bias.data[5:7] = 0, 1  # constant
-    config = ldrf.PruneConfig(solver=solver, steps=5, energy=0.2)
+    config = ldrf.PruneConfig(solver=solver, steps=5, joint_steps=10, energy=0.2)
     result = ldrf.prune(model, [images(32)], widths={"conv1": 7}, config=config)
     assert all(torch.isfinite(t).all() for t in result.model.state_dict().values())
     torch.testing.assert_close(result.model(images(4)), model(images(4)), rtol=2e-2, atol=2e-2)
@@ -225,7 +225,7 @@ def test_an_interrupt_leaves_no_activations_on_disk(monkeypatch, tmp_path):
         assert walk.store.spilled > 0
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("ldrf.methods.method.reconstruct", interrupt)
+    monkeypatch.setattr("ldrf.methods.ldrf.reconstruct", interrupt)
     config = ldrf.PruneConfig(solver="closed-form", memory=100)
     with pytest.raises(KeyboardInterrupt):
         ldrf.prune(make(Chain), [images(24)], widths={"conv1": 6}, config=config)

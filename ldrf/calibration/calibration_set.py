@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-import torch
 from torch import nn
 
 from ldrf.calibration.indexed_batches import IndexedBatches
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
+from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs, chunked
 from ldrf.runtime.processes import check_same, count, share
 
@@ -73,7 +74,7 @@ def read_calibration(model: nn.Module, batches: Iterable[Any], rows: int, held_o
     if example is None:
         raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
     if shared:
-        check_same([*example.tensors(), torch.tensor(sizes)], "calibration batches")
+        check_same(partial(fingerprint, enumerate([*example.tensors(), sizes])), "calibration batches")
     found = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes))
     return _halved(found, held_out, shared) if sizes[0] > 1 and len(sizes) == 1 else _set_apart(found, held_out)
 
@@ -124,6 +125,5 @@ def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
         yield
     except (RuntimeError, IndexError, ValueError, TypeError) as problem:
         images = calibration.images(index)
-        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         which = f"{images.start + 1} to {images.stop}"
-        raise LdrfError(f"The network cannot take calibration images {which}: {told}.") from problem
+        raise LdrfError(f"The network cannot take calibration images {which}: {first_line(problem)}.") from problem

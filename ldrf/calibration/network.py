@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,8 @@ from torch import nn
 
 from ldrf.calibration.calibration_set import Calibration, read_calibration
 from ldrf.config import PruneConfig
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
+from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs
 from ldrf.runtime.processes import check_same
 from ldrf.runtime.randomness import warn_of_chance
@@ -50,15 +52,16 @@ def read_network(
     copied = working_copy(model)
     calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
     if shared:
-        check_same(copied.state_dict().values(), "weights")
+        check_same(partial(fingerprint, copied.state_dict().items()), "weights")
     _check_alike(calibration.chunks)
     _check_runs(copied, calibration.example)
     warn_of_chance(copied, calibration.example)
     graph = trace(copied, calibration.example)
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
-    units, skipped = usable_units(graph, dense, copied, calibration.example, protected)
-    skipped = (*skipped, *unfollowed_layers(copied, graph, units, skipped))
+    usable = usable_units(graph, dense, copied, calibration.example, protected)
+    units, graph = usable.units, usable.trace
+    skipped = (*usable.skipped, *unfollowed_layers(copied, graph, units, usable.skipped))
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
@@ -103,7 +106,7 @@ def _check_runs(model: nn.Module, chunk: Inputs) -> None:
             chunk.call(model)
     except Exception as problem:
         shapes = ", ".join(str(tuple(t.shape)) for t in chunk.tensors())
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        first = first_line(problem)
         raise LdrfError(
             f"{type(model).__name__} cannot take a calibration batch of shape {shapes}: {first}"
         ) from problem

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ldrf.files.writing import told
+from ldrf.files.writing import disk_errors_as_sentence
 
 Owner = Literal["dense", "slim", "unit"]
 Role = Literal["value", "input", "partner input", "goal", "shortcut", "side"]
@@ -114,7 +114,7 @@ class ActivationStore:
             remedy = " Make room there, or let more stay in memory (memory=)" + (
                 "; then resume." if self.folder else "."
             )
-            with told(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
+            with disk_errors_as_sentence(f"write activations to '{self.folder or tempfile.gettempdir()}'", remedy):
                 self._file = self._file or SpillFile(self.folder)
                 start = self._file.write(_bytes(value.cpu()))
             self._disk[key] = Spilled(start, size, value.shape, value.stride(), value.dtype)

@@ -1,7 +1,7 @@
 """Queries and keys of attention: all that comes of them are the scores q k^T of every head.
 
-A head's queries and keys can be turned into another basis without a change of its scores. Of all scores of a smaller
-width, those of the truncated SVD are nearest: a cut turns first, and then takes the last directions away.
+A head's queries and keys can be rotated into another basis, and its scores stay the same. Of all scores of a smaller
+width, those of the truncated SVD are nearest. So a cut first rotates, and then takes the last directions away.
 """
 
 from collections.abc import Mapping
@@ -12,16 +12,9 @@ import torch
 from torch import Tensor, fx
 
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.operations import operation
+from ldrf.tracing.operator_table import kind_of
 from ldrf.tracing.trace import Layer, Trace
 
-# Calls between a layer and a product that leave every value as it is, but for a constant factor.
-NAMES = """
-    view reshape _unsafe_view permute transpose t clone contiguous alias detach dropout expand unsqueeze squeeze
-    split split_with_sizes chunk unbind select slice _to_copy to
-"""
-MOVES = {"getitem", *(f"aten.{name}" for name in NAMES.split())}
-FACTORS = {"aten.mul", "aten.div"}
 Affine = dict[str, tuple[Tensor, Tensor]]  # layer node -> weight and bias
 Sums = tuple[Tensor, Tensor]  # q^T q and k^T k of every head [h, n, n]
 
@@ -32,8 +25,8 @@ class Scores:
 
     node: str
     query: str  # the value whose last dimension is compared
-    key: str  # with the last of this one, or the last but one where it was turned
-    turned: bool
+    key: str  # with the last dimension of this one, or the last but one where keys come transposed
+    key_is_transposed: bool
     rescales: bool  # the call divides scores by the root of the width it finds
     layers: tuple[str, str]  # nodes of the layers that make the queries and the keys
     heads: tuple[Tensor, Tensor] | None = None  # outputs of the two that make up each head [h, n], where known
@@ -45,7 +38,7 @@ def layer_behind(trace: Trace, node: fx.Node) -> tuple[Layer, list[fx.Node]] | N
     way: list[fx.Node] = []
     while node.name not in made:
         read = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor | list | tuple)]
-        if operation(node) not in MOVES | FACTORS or len(read) != 1:
+        if kind_of(node) not in ("moves", "scales") or len(read) != 1:
             return None
         way.append(node)
         node = read[0]
@@ -55,15 +48,15 @@ def layer_behind(trace: Trace, node: fx.Node) -> tuple[Layer, list[fx.Node]] | N
 def readers_behind(trace: Trace, name: str) -> list[Layer]:
     """The first layers that read all of what comes out of a call, in forward order; those in groups carry it on."""
     layers = {layer.node: layer for layer in trace.layers if layer.groups == 1}
-    seen, waiting, found = {name}, [trace.node(name)], set[str]()
+    seen, waiting, readers = {name}, [trace.node(name)], set[str]()
     while waiting:
         for user in waiting.pop().users:
             if user.name in layers:
-                found.add(user.name)
+                readers.add(user.name)
             elif user.name not in seen:
                 seen.add(user.name)
                 waiting.append(user)
-    return sorted((layers[node] for node in found), key=lambda layer: trace.index(layer.node))
+    return sorted((layers[node] for node in readers), key=lambda layer: trace.index(layer.node))
 
 
 def with_heads(trace: Trace, values: Mapping[str, Any], scores: Scores) -> Scores:
@@ -72,7 +65,7 @@ def with_heads(trace: Trace, values: Mapping[str, Any], scores: Scores) -> Score
     ``values`` are those of a run. Heads that share outputs, as those of grouped queries do, are not told apart.
     """
     query, key = (_numbered(trace, values, name) for name in (scores.query, scores.key))
-    key = key.transpose(-1, -2) if scores.turned else key
+    key = key.transpose(-1, -2) if scores.key_is_transposed else key
     if query.shape[:-2] != key.shape[:-2]:
         return scores
     pairs = torch.cat([part[..., 0, :].flatten(0, -2) for part in (query, key)], 1).unique(dim=0).long()
@@ -85,15 +78,15 @@ def with_heads(trace: Trace, values: Mapping[str, Any], scores: Scores) -> Score
 
 def _numbered(trace: Trace, values: Mapping[str, Any], name: str) -> Tensor:
     """A value made of one layer's output, with the output's number in place of each entry."""
-    found = layer_behind(trace, trace.node(name))
-    assert found is not None  # the walk over the channels saw to it
-    layer, way = found
+    origin = layer_behind(trace, trace.node(name))
+    assert origin is not None  # the walk over the channels saw to it
+    layer, way = origin
     shape = [1] * values[layer.result].ndim
     shape[layer.channel_dim] = layer.outputs
     now: Any = torch.arange(layer.outputs, dtype=torch.float32).view(shape).expand_as(values[layer.result])
     at = layer.result
     for node in reversed(way):
-        if operation(node) not in FACTORS:
+        if kind_of(node) != "scales":
             given = {n.name: values[n.name] for n in node.all_input_nodes if n.name in values} | {at: now}
             now = run(trace, Weights({}, {}), (node,), given)[node.name]
         at = node.name
@@ -101,7 +94,7 @@ def _numbered(trace: Trace, values: Mapping[str, Any], name: str) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Turn:
+class Rotation:
     """Matrices [n', n] that make n' queries and keys of a head out of n, and the size of every direction [n]."""
 
     query: Tensor
@@ -109,8 +102,8 @@ class Turn:
     sizes: Tensor
 
 
-def nearest_scores(queries: Tensor, keys: Tensor, width: int) -> Turn:
-    """The turn after which ``width`` directions give the nearest scores.
+def nearest_scores(queries: Tensor, keys: Tensor, width: int) -> Rotation:
+    """The rotation after which ``width`` directions give the nearest scores.
 
     ``queries`` and ``keys`` [n, n] are sums of squares over the data, q^T q and k^T k. A constant in the keys adds the
     same to all scores of a query, which its softmax takes out again: leave their mean out.
@@ -118,27 +111,28 @@ def nearest_scores(queries: Tensor, keys: Tensor, width: int) -> Turn:
     left, right = _root(queries), _root(keys)
     u, sizes, v = torch.linalg.svd(left @ right)
     scale = torch.where(sizes > 1e-9 * sizes[0], sizes.clamp_min(1e-300).rsqrt(), 0)[:width, None]
-    return Turn(scale * (v[:width] @ right), scale * (u[:, :width].T @ left), sizes)
+    return Rotation(scale * (v[:width] @ right), scale * (u[:, :width].T @ left), sizes)
 
 
-def turned_layers(weights: Weights, scores: Scores, sums: Sums, kept: Tensor, shrinks: bool) -> Affine:
+def rotated_layers(weights: Weights, scores: Scores, sums: Sums, kept: Tensor, shrinks: bool) -> Affine:
     """Both layers in full size, with the nearest scores in the ``kept`` rows of every head and zeros in its others.
 
     Where these rows go and the call divides by the root of the width (``shrinks``), queries make up for it.
     """
     assert scores.heads is not None
     factor = (len(kept) / scores.heads[0].shape[1]) ** 0.5 if shrinks and scores.rescales else 1.0
-    found: dict[str, tuple[Tensor, Tensor]] = {}
+    rotated: dict[str, tuple[Tensor, Tensor]] = {}
     for head, (queries, keys) in enumerate(zip(*sums, strict=True)):
-        turn = nearest_scores(queries, keys, len(kept))
-        for node, rows, matrix in zip(scores.layers, scores.heads, (factor * turn.query, turn.key), strict=True):
-            weight, bias = found.get(node) or tuple(t.clone() for t in weights.affine(node))
+        rotation = nearest_scores(queries, keys, len(kept))
+        matrices = factor * rotation.query, rotation.key
+        for node, rows, matrix in zip(scores.layers, scores.heads, matrices, strict=True):
+            weight, bias = rotated.get(node) or tuple(t.clone() for t in weights.affine(node))
             own = rows[head]
             new = matrix.float() @ torch.cat([weight[own].flatten(1), bias[own, None]], 1)
             weight[own], bias[own] = 0.0, 0.0
             weight[own[kept]], bias[own[kept]] = new[:, :-1].view(len(kept), *weight.shape[1:]), new[:, -1]
-            found[node] = weight, bias
-    return found
+            rotated[node] = weight, bias
+    return rotated
 
 
 def weight_sums(weights: Weights, scores: Scores) -> Sums:

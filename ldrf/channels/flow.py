@@ -4,8 +4,8 @@ Every output of a layer gets an id. Ids that must stay or go together are tied; 
 understood are frozen with a reason a person can read.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from torch import fx
 
 from ldrf.channels.attention_scores import Scores
 from ldrf.tracing.operations import operation
+from ldrf.tracing.operator_table import operator_of
 from ldrf.tracing.trace import Layer, Trace
 
 FIXED = -1  # in a list of ids: a place that no channel belongs to, so it always stays
@@ -25,6 +26,9 @@ class Channels:
 
     dim: int
     ids: np.ndarray
+
+
+Arriving = dict[str, Channels]  # value -> its channels, for the arguments of a call that have some
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,23 @@ class Flow:
     stated: list[tuple[str, int, np.ndarray]] = field(default_factory=list)  # (module, size it wrote, ids it counts)
     tables: list[tuple[str, np.ndarray]] = field(default_factory=list)  # embeddings, and the ids of their columns
     work: list[tuple[float, np.ndarray]] = field(default_factory=list)  # MACs of a product of values, and its ids
+    # Of a call: where channels lie in its first argument and in its result, and the model's tensor that it moves.
+    channel_dims: dict[str, tuple[int, int]] = field(default_factory=dict)
+    cut_along: dict[str, str] = field(default_factory=dict)
     parents: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # Channels, or a list of them for a call with several results
+
+    @property
+    def followed(self) -> Trace:
+        """The trace with what this walk learned, so that it runs with the channels cut that the walk followed."""
+        return replace(self.trace, channel_dims=self.channel_dims, cut_along=self.cut_along)
+
+    def note_dims(self, node: fx.Node, arriving: "Arriving", result: "Channels | list[Channels] | None") -> None:
+        """Remember where channels lie before and after a call whose arguments state sizes."""
+        operator, source = operator_of(node), node.all_input_nodes[0].name
+        if operator and operator.sizes and source in arriving and result is not None:
+            after = result[0] if isinstance(result, list) else result
+            self.channel_dims[node.name] = arriving[source].dim, after.dim
 
     def fresh(self, count: int) -> np.ndarray:
         first = len(self.parents)
@@ -70,8 +89,8 @@ class Flow:
     def roots(self, ids: np.ndarray) -> np.ndarray:
         """The id that stands for each one's neuron; fixed places stay fixed."""
         different, places = np.unique(ids, return_inverse=True)
-        found = [self.root(i) if i >= 0 else FIXED for i in different.tolist()]
-        return np.array(found, dtype=np.int64)[places.reshape(np.shape(ids))]
+        roots = [self.root(i) if i >= 0 else FIXED for i in different.tolist()]
+        return np.array(roots, dtype=np.int64)[places.reshape(np.shape(ids))]
 
     def tie(self, left: np.ndarray, right: np.ndarray, why: str) -> None:
         """Make pairs of channels one neuron; a channel that meets a fixed place is frozen for the reason given."""
@@ -85,6 +104,9 @@ class Flow:
 
     def freeze(self, ids: np.ndarray, reason: str) -> None:
         self.frozen.append((ids[ids >= 0], reason))
+
+
+Rule = Callable[[Flow, fx.Node, Arriving], Channels | list[Channels] | None]
 
 
 def extents(node: Any) -> tuple[int, ...]:
@@ -109,12 +131,25 @@ def where(node: fx.Node) -> str:
     return f" in '{path}'" if path else ""
 
 
-def unknown(flow: Flow, node: fx.Node, arriving: dict[str, Channels]) -> None:
+def unknown(flow: Flow, node: fx.Node, arriving: Arriving) -> None:
     """No rule fits: whatever arrives keeps its number."""
     name = operation(node).removeprefix("aten.")
     for channels in arriving.values():
         flow.freeze(channels.ids, f"its outputs pass through '{name}'{where(node)}, which mixes or reorders them")
 
 
-def first(arriving: dict[str, Channels]) -> Channels:
+def first(arriving: Arriving) -> Channels:
+    """The channels of the first argument that has some."""
     return next(iter(arriving.values()))
+
+
+def rank_before(node: fx.Node) -> int:
+    """Number of dimensions of the value that a call reads first."""
+    return node.all_input_nodes[0].meta["val"].ndim
+
+
+def named_dim(node: fx.Node, place: int, rank: int, default: int = 0) -> int:
+    """The dimension that a call names in this argument or as ``dim``, counted from the first of ``rank``."""
+    args: Any = node.args
+    named: Any = args[place] if len(args) > place else node.kwargs.get("dim", default)
+    return int(named) % rank

@@ -5,29 +5,27 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from ldrf.channels.flow import FIXED, Channels, Flow, extents, first, unknown, where
+from ldrf.channels.flow import FIXED, Arriving, Channels, Flow, extents, first, named_dim, unknown, where
 from ldrf.channels.tensors import cut_along
-
-Arriving = dict[str, Channels]
 
 
 def join(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
-    """A concatenation: along the channels they follow each other, along another dimension they are tied."""
+    """A concatenation: parts joined along the channels follow each other; along another dimension they are tied."""
     parts: Any = node.args[0]
     rank = node.meta["val"].ndim
-    dim = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % rank  # pyright: ignore
+    dim = named_dim(node, 1, rank)
     dims = {channels.dim for channels in arriving.values()}
     if len(dims) > 1 or any(part.meta["val"].ndim != rank for part in parts):
         return unknown(flow, node, arriving)
     if dims == {dim}:
-        fixed = lambda part: np.full(extents(part)[dim], FIXED)  # noqa: E731
-        return Channels(dim, np.concatenate([arriving[p.name].ids if p.name in arriving else fixed(p) for p in parts]))
+        ids = [arriving[p.name].ids if p.name in arriving else np.full(extents(p)[dim], FIXED) for p in parts]
+        return Channels(dim, np.concatenate(ids))
     return _side_by_side(flow, node, arriving)
 
 
 def stack(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """Values side by side along a new dimension: their channels are tied."""
-    at = int(node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)) % node.meta["val"].ndim  # pyright: ignore
+    at = named_dim(node, 1, node.meta["val"].ndim)
     given = _side_by_side(flow, node, arriving)
     return None if given is None else Channels(given.dim + (at <= given.dim), given.ids)
 

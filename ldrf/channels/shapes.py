@@ -5,16 +5,29 @@ channels at the same place of each part become one neuron.
 """
 
 import math
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import numpy as np
-from torch import fx
+from torch import Tensor, fx
 
-from ldrf.channels.flow import BATCH, FIXED, Channels, Flow, extents, first, module_of, unknown, where
-from ldrf.tracing.narrowing import CHANNEL_DIM
+from ldrf.channels.flow import (
+    BATCH,
+    FIXED,
+    Arriving,
+    Channels,
+    Flow,
+    Rule,
+    extents,
+    first,
+    module_of,
+    named_dim,
+    rank_before,
+    unknown,
+    where,
+)
 from ldrf.tracing.operations import operation
 
-Arriving = dict[str, Channels]
 LARGEST = 4_000_000  # entries of a view that are looked at
 
 
@@ -40,7 +53,6 @@ def view(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
         flow.tie(placed, kept, f"its outputs are split{where(node)} together with others that keep their number")
     if placed.ndim + len(old) > 2 and not _survives_cut(flow, given.ids, placed, axis, lead, trail):
         return unknown(flow, node, arriving)
-    node.meta[CHANNEL_DIM] = given.dim, new.start + axis
     flow.stated.append((module_of(node), placed.shape[axis], kept.ravel()))
     return Channels(new.start + axis, kept.ravel())
 
@@ -72,26 +84,50 @@ def _survives_cut(flow: Flow, ids: np.ndarray, placed: np.ndarray, axis: int, le
         return False  # nothing is left that could be cut alone
     along = np.moveaxis(wanted, axis, 0).reshape(placed.shape[axis], -1)[:, 0]
     expected = np.compress(along != gone, wanted, axis)
-    found = np.tile(np.repeat(names[names != gone], trail), lead)
-    return found.size == expected.size and bool((found == expected.ravel()).all())
+    left = np.tile(np.repeat(names[names != gone], trail), lead)
+    return left.size == expected.size and bool((left == expected.ravel()).all())
+
+
+def reordered(*order: int) -> Rule:
+    """The rule of a call that reorders dimensions: number i of its result is ``order[i]`` of what it reads."""
+
+    def rule(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+        return _permuted(first(arriving), order)
+
+    return rule
 
 
 def permute(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
-    given = first(arriving)
-    rank = node.meta["val"].ndim
+    """Dimensions in another order, which the second argument lists."""
+    order: Any = node.args[1]
+    return _permuted(first(arriving), order)
+
+
+def transpose(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+    """Two dimensions that change places: those that are named, or the first two."""
     args: Any = node.args
-    if operation(node) == "aten.permute":
-        order = [int(d) % rank for d in args[1]]
-    else:
-        one, two = (int(d) % rank for d in args[1:3]) if len(args) > 2 else (0, 1)
-        order = list(range(rank))
-        order[one], order[two] = two, one
-    return Channels(order.index(given.dim), given.ids)
+    order = list(range(node.meta["val"].ndim))
+    one, two = args[1:3] if len(args) > 2 else (0, 1)
+    order[one], order[two] = order[two], order[one]
+    return _permuted(first(arriving), order)
+
+
+def _permuted(given: Channels, order: Sequence[int]) -> Channels:
+    return Channels([int(d) % len(order) for d in order].index(given.dim), given.ids)
+
+
+def picked(flow: Flow, node: fx.Node, arriving: dict[str, Any]) -> Channels | None:
+    """One result of a call with several: that of a split, or the first of a norm or pool with statistics."""
+    given, place = next(iter(arriving.values())), cast("int", node.args[1])
+    if isinstance(given, list):
+        return given[place]
+    return given if isinstance(node.meta.get("val"), Tensor) else None
 
 
 def unsqueeze(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
+    """A new dimension of one index."""
     given = first(arriving)
-    at = int(node.args[1]) % node.meta["val"].ndim  # pyright: ignore
+    at = named_dim(node, 1, node.meta["val"].ndim)
     return Channels(given.dim + (at <= given.dim), given.ids)
 
 
@@ -99,8 +135,8 @@ def squeeze(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """Dimensions of one index go; one that holds a single channel is not followed."""
     given = first(arriving)
     before = extents(node.args[0])
-    asked = node.args[1] if len(node.args) > 1 else range(len(before))
-    dims = {int(d) % len(before) for d in (asked if isinstance(asked, list | tuple | range) else [asked])}  # pyright: ignore
+    asked: Any = node.args[1] if len(node.args) > 1 else range(len(before))
+    dims = {int(d) % len(before) for d in (asked if isinstance(asked, list | tuple | range) else [asked])}
     gone = [d for d in dims if before[d] == 1]
     return unknown(flow, node, arriving) if given.dim in gone else _without(given, gone)
 
@@ -111,15 +147,14 @@ def _without(given: Channels, dims: Any) -> Channels:
 
 def expand(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels:
     given = first(arriving)
-    dim = given.dim + node.meta["val"].ndim - node.args[0].meta["val"].ndim  # pyright: ignore
-    node.meta[CHANNEL_DIM] = given.dim, dim
+    dim = given.dim + node.meta["val"].ndim - rank_before(node)
     return Channels(dim, given.ids)
 
 
 def repeat(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
     times: Any = node.args[1]
-    dim = given.dim + len(times) - node.args[0].meta["val"].ndim  # pyright: ignore
+    dim = given.dim + len(times) - rank_before(node)
     if not isinstance(times[dim], int):
         return unknown(flow, node, arriving)
     return Channels(dim, np.tile(given.ids, times[dim]))
@@ -127,7 +162,7 @@ def repeat(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def pad(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
-    rank, pads = node.meta["val"].ndim, list(node.args[1])  # pyright: ignore
+    rank, pads = node.meta["val"].ndim, cast("list[int]", node.args[1])
     position = 2 * (rank - 1 - given.dim)
     if any(pads[position : position + 2]):
         flow.freeze(given.ids, f"its outputs are padded with extra channels{where(node)}")
@@ -155,9 +190,7 @@ def take(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 def split(flow: Flow, node: fx.Node, arriving: Arriving) -> list[Channels] | Channels | None:
     """Split or chunk: along the channels, all parts shrink by the same share."""
     given = first(arriving)
-    args: Any = node.args
-    rank = node.args[0].meta["val"].ndim  # pyright: ignore
-    dim = int(args[2] if len(args) > 2 else node.kwargs.get("dim", 0)) % rank  # pyright: ignore
+    dim = named_dim(node, 2, rank_before(node))
     values = node.meta["val"]
     if dim != given.dim:
         return [given] * len(values)
@@ -173,7 +206,6 @@ def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list
     why = f"its outputs are split{where(node)} together with others that keep their number"
     table = given.ids.reshape(-1, piece)
     flow.tie(table, table[:1], why)
-    node.meta[CHANNEL_DIM] = given.dim, given.dim
     flow.stated += [(module_of(node), size, table[0]) for size in {*sizes, sizes[0] + sizes[1]}]
     return [Channels(given.dim, np.tile(table[0], size // piece)) for size in sizes]
 
@@ -181,7 +213,7 @@ def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list
 def halves(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A gated linear unit: the first half times the sigmoid of the second."""
     given = first(arriving)
-    dim = int(node.args[1] if len(node.args) > 1 else -1) % node.meta["val"].ndim  # pyright: ignore
+    dim = named_dim(node, 1, node.meta["val"].ndim, default=-1)
     if dim != given.dim:
         return given
     parts = _parts(flow, node, given, [len(given.ids) // 2] * 2)
@@ -191,13 +223,13 @@ def halves(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 def unbind(flow: Flow, node: fx.Node, arriving: Arriving) -> list[Channels] | None:
     given = first(arriving)
     values = node.meta["val"]
-    dim = int(node.args[1] if len(node.args) > 1 else 0) % (values[0].ndim + 1)  # pyright: ignore
+    dim = named_dim(node, 1, values[0].ndim + 1)
     return unknown(flow, node, arriving) if dim == given.dim else [_without(given, [dim])] * len(values)
 
 
 def select(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     given = first(arriving)
-    dim = int(node.args[1]) % (node.meta["val"].ndim + 1)  # pyright: ignore
+    dim = named_dim(node, 1, node.meta["val"].ndim + 1)
     return unknown(flow, node, arriving) if dim == given.dim else _without(given, [dim])
 
 
@@ -224,7 +256,7 @@ def elsewhere(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
 
 def shuffle_pixels(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """Groups of r * r channels become one channel of a map r times as large, or the other way round."""
-    given, area = first(arriving), int(node.args[1]) ** 2  # pyright: ignore
+    given, area = first(arriving), cast("int", node.args[1]) ** 2
     if given.dim != node.meta["val"].ndim - 3:
         return unknown(flow, node, arriving)
     if operation(node) == "aten.pixel_unshuffle":

@@ -3,37 +3,16 @@
 They have no inputs to be solved for; they are cut with the channels they meet, through whatever views lie between.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
 from torch import Tensor, fx
 
-from ldrf.channels import shapes
-from ldrf.channels.flow import Channels, Flow, Slice, first
-from ldrf.tracing.narrowing import CHANNEL_DIM, CUT_ALONG, RESHAPES
-from ldrf.tracing.operations import SAME, operation
+from ldrf.channels.flow import Channels, Flow, Slice
+from ldrf.tracing.operator_table import kind_of, operator_of
 from ldrf.tracing.trace import Layer
 
 EMBEDDING = "aten.embedding"
-Move = Callable[[Flow, fx.Node, dict[str, Channels]], Channels | None]
-
-
-def _stay(flow: Flow, node: fx.Node, arriving: dict[str, Channels]) -> Channels:
-    return first(arriving)
-
-
-# Calls that only move the values of a tensor about, and what they do to its dimensions.
-MOVES: dict[str, Move] = {
-    **dict.fromkeys(SAME, _stay),
-    **dict.fromkeys(RESHAPES, shapes.view),
-    **dict.fromkeys(("aten.permute", "aten.transpose", "aten.t"), shapes.permute),
-    "aten.unsqueeze": shapes.unsqueeze,
-    "aten.squeeze": shapes.squeeze,
-    "aten.expand": shapes.expand,
-    "aten.slice": shapes.take,
-    "aten.select": shapes.select,
-}
 
 
 def embedded(flow: Flow, node: fx.Node) -> Channels | None:
@@ -45,7 +24,7 @@ def embedded(flow: Flow, node: fx.Node) -> Channels | None:
     ids = flow.fresh(int(table.meta["val"].shape[1]))
     flow.slices.append(Slice(name, 1, ids))
     flow.tables.append((name.removesuffix(".weight"), ids))
-    node.meta[CUT_ALONG] = name
+    flow.cut_along[node.name] = name
     return Channels(rank - 1, ids)
 
 
@@ -62,7 +41,6 @@ def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
     way = _way(flow, node)
     if way is None:
         return False
-    before = {call: call.meta.get(CHANNEL_DIM) for call in way}
     for start, size in enumerate(way[0].meta["val"].shape):
         if size == len(ids):
             trial = Flow(flow.trace)
@@ -70,9 +48,6 @@ def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
             if moved is not None and moved.dim == dim and (moved.ids == np.arange(len(ids))).all():
                 _note(flow, trial, way, start, ids)
                 return True
-    for call, places in before.items():
-        call.meta.pop(CHANNEL_DIM, None)
-        call.meta |= {CHANNEL_DIM: places} if places else {}
     return False
 
 
@@ -81,7 +56,7 @@ def _way(flow: Flow, node: fx.Node) -> list[fx.Node] | None:
     way = [node]
     while way[0].name not in flow.trace.names:
         source = way[0].args[0] if way[0].args else None
-        if operation(way[0]) not in MOVES or not isinstance(source, fx.Node) or len(way[0].users) > 1:
+        if kind_of(way[0]) != "moves" or not isinstance(source, fx.Node) or len(way[0].users) > 1:
             return None
         if not isinstance(source.meta.get("val"), Tensor):
             return None
@@ -91,17 +66,21 @@ def _way(flow: Flow, node: fx.Node) -> list[fx.Node] | None:
 
 def _moved(trial: Flow, way: list[fx.Node], given: Channels) -> Channels | None:
     """Where the dimension of ``given`` comes to lie at the end of the way, None where it does not stay whole."""
-    found: Channels | None = given
+    moved = given
     for before, node in pairwise(way):
-        found = MOVES[operation(node)](trial, node, {before.name: found})
-        if found is None:
+        operator, arriving = operator_of(node), {before.name: moved}
+        result = operator.channels(trial, node, arriving) if operator else None
+        if not isinstance(result, Channels):
             return None
-    return None if trial.frozen else found
+        trial.note_dims(node, arriving, result)
+        moved = result
+    return None if trial.frozen else moved
 
 
 def _note(flow: Flow, trial: Flow, way: list[fx.Node], dim: int, ids: np.ndarray) -> None:
     name = flow.trace.names[way[0].name]
     flow.slices.append(Slice(name, dim, ids))
     flow.stated += [(module, size, ids) for module, size, _ in trial.stated]
+    flow.channel_dims |= trial.channel_dims
     for node in way[1:]:
-        node.meta[CUT_ALONG] = name
+        flow.cut_along[node.name] = name

@@ -1,22 +1,21 @@
-"""How channels travel through a graph: one walk over its calls, each asked by its rule.
+"""How channels travel through a graph: one walk over its calls, with the rule of each operator.
 
 Every layer's outputs get fresh ids. A layer that mixes all its inputs consumes the ids it reads; one that works in
 groups carries them on, whole groups at a time.
 """
 
-import operator
 from collections.abc import Mapping
 
 import numpy as np
 from torch import Tensor, fx
 
-from ldrf.channels.flow import FIXED, Channels, Flow, Slice, unknown
-from ldrf.channels.rules import ACTIVATIONS, RULES, one_by_one
+from ldrf.channels.flow import FIXED, Channels, Flow, Slice
+from ldrf.channels.operators import rule_of
 from ldrf.channels.tensors import EMBEDDING, embedded, is_tied
 from ldrf.tracing.operations import NORM, operation, source_of
 from ldrf.tracing.trace import Layer, Trace
 
-__all__ = ["ACTIVATIONS", "FIXED", "Channels", "Flow", "Slice", "follow_channels", "layer_tensors"]
+__all__ = ["FIXED", "Channels", "Flow", "Slice", "follow_channels", "layer_tensors"]
 
 
 def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed: bool = False) -> Flow:
@@ -38,10 +37,9 @@ def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed
             result = embedded(flow, node)
         elif not arriving or (operation(node) == NORM and any(u.name in norms for u in node.users)):
             continue
-        elif node.target is operator.getitem:
-            result = _picked(node, next(iter(arriving.values())))
         elif isinstance(node.meta.get("val"), Tensor | list | tuple):
-            result = RULES.get(operation(node), one_by_one(node) or unknown)(flow, node, arriving)
+            result = rule_of(node)(flow, node, arriving)
+            flow.note_dims(node, arriving, result)
         else:
             continue  # a size or a check: no channels in it
         if result is not None:
@@ -50,14 +48,6 @@ def follow_channels(trace: Trace, outer: Mapping[str, int] | None = None, packed
         if name in flow.values:
             flow.freeze(flow.values[name].ids, "it is an output of the model")
     return flow
-
-
-def _picked(node: fx.Node, given: Channels | list[Channels]) -> Channels | None:
-    """One result of a call with several: that of a split, or the first of a norm or pool with statistics."""
-    place = int(node.args[1])  # pyright: ignore
-    if isinstance(given, list):
-        return given[place]
-    return given if isinstance(node.meta.get("val"), Tensor) else None
 
 
 def _layer_rule(flow: Flow, layer: Layer, node: fx.Node, arriving: dict[str, Channels]) -> Channels | None:

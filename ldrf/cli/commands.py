@@ -1,49 +1,54 @@
 """The commands, read from the command line by tyro."""
 
 from collections.abc import Sequence
+from functools import reduce
+from operator import or_
 from typing import Annotated, Any
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes, subcommand
 
-from ldrf.cli import analyze, bench, demo, evaluate, export, finetune, inspect, prune, repeat, report, reproduce, train
-from ldrf.cli.analyze import Analyze
-from ldrf.cli.bench import BenchCommand
-from ldrf.cli.demo import Demo
-from ldrf.cli.evaluate import Evaluate
-from ldrf.cli.export import Export
-from ldrf.cli.finetune import Finetune
-from ldrf.cli.inspect import Inspect
-from ldrf.cli.prune import Prune
-from ldrf.cli.repeat import Repeat
-from ldrf.cli.report import WriteReport
-from ldrf.cli.reproduce import Reproduce
-from ldrf.cli.train import Train
+from ldrf.cli.arguments.analyze import Analyze
+from ldrf.cli.arguments.base import Arguments
+from ldrf.cli.arguments.bench import Bench
+from ldrf.cli.arguments.demo import Demo
+from ldrf.cli.arguments.evaluate import Evaluate
+from ldrf.cli.arguments.export import Export
+from ldrf.cli.arguments.finetune import Finetune
+from ldrf.cli.arguments.inspect import Inspect
+from ldrf.cli.arguments.prune import Prune
+from ldrf.cli.arguments.repeat import Repeat
+from ldrf.cli.arguments.report import WriteReport
+from ldrf.cli.arguments.reproduce import Reproduce
+from ldrf.cli.arguments.train import Train
 
-Command = (
-    Annotated[Demo, subcommand("demo", description=demo.HELP)]
-    | Annotated[Inspect, subcommand("inspect", description=inspect.HELP)]
-    | Annotated[Analyze, subcommand("analyze", description=analyze.HELP)]
-    | Annotated[Prune, subcommand("prune", description=prune.HELP)]
-    | Annotated[Repeat, subcommand("repeat", description=repeat.HELP)]
-    | Annotated[Evaluate, subcommand("evaluate", description=evaluate.HELP)]
-    | Annotated[WriteReport, subcommand("report", description=report.HELP)]
-    | Annotated[Finetune, subcommand("finetune", description=finetune.HELP)]
-    | Annotated[BenchCommand, subcommand("bench", description=bench.HELP)]
-    | Annotated[Export, subcommand("export", description=export.HELP)]
-    | Annotated[Reproduce, subcommand("reproduce", description=reproduce.HELP)]
-    | Annotated[Train, subcommand("train", description=train.HELP)]
+COMMANDS: tuple[type[Arguments], ...] = (
+    Demo,
+    Inspect,
+    Analyze,
+    Prune,
+    Repeat,
+    Evaluate,
+    WriteReport,
+    Finetune,
+    Bench,
+    Export,
+    Reproduce,
+    Train,
 )
-
 SHAREABLE = (Prune, Finetune)  # what torchrun may start in several processes
 
+DESCRIPTION = "Prune trained neural networks, without labels and without fine-tuning. 'ldrf --version' says which ldrf."
 
-def read_command(argv: Sequence[str] | None) -> Any:
+
+def read_command(argv: Sequence[str]) -> Any:
     """Parse the command line; help and mistakes end in SystemExit."""
+    kinds = [Annotated[kind, subcommand(kind.command, description=kind.help)] for kind in COMMANDS]
+    union: Any = reduce(or_, kinds)
     return tyro.cli(
-        Command,  # pyright: ignore[reportArgumentType]
+        union,
         prog="ldrf",
-        description="Prune trained neural networks, without labels and without fine-tuning.",
+        description=DESCRIPTION,
         args=argv,
         config=(OmitArgPrefixes, FlagCreatePairsOff),
     )

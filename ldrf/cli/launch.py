@@ -1,4 +1,4 @@
-"""The command line in several processes, as ``torchrun`` starts them: they meet, watch each other, and part."""
+"""The process group of a command that ``torchrun`` started: processes meet, watch each other, and part."""
 
 import contextlib
 import os
@@ -14,42 +14,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[reportPrivateImportUsage]
 
-from ldrf.cli.output import UsageError
-from ldrf.errors import LdrfError
+from ldrf.cli.arguments.base import UsageError
+from ldrf.cli.torchrun import AlreadyPrinted, launched
+from ldrf.errors import LdrfError, first_line
 
-GIVEN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 PATIENCE = 40.0  # seconds without a sign of life after which a process is taken for dead
 GRACE = 5.0  # seconds that are left to clean up then
-# A process may wait long for one that has more to do; those that died are found by their signs of life.
+# A process may wait long for one that has more to do; dead ones are noticed by their missing signs of life.
 TIMEOUT = timedelta(hours=6)
-
-
-class Told(LdrfError):
-    """An error that was printed already, by this process or another; ``code`` is what to exit with."""
-
-    def __init__(self, code: int) -> None:
-        super().__init__("told already")
-        self.code = code
-
-
-def launched() -> bool:
-    """Whether torchrun started this as one of several processes."""
-    return all(name in os.environ for name in GIVEN) and int(os.environ["WORLD_SIZE"]) > 1
-
-
-def speaks() -> bool:
-    """Whether this process prints: the only one, or the first."""
-    return not launched() or os.environ["RANK"] == "0"
-
-
-@contextlib.contextmanager
-def others_silent() -> Iterator[None]:
-    """Nothing is printed in processes other than the first."""
-    if speaks():
-        yield
-        return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
-        yield
 
 
 @contextlib.contextmanager
@@ -73,8 +45,8 @@ def process_group(shareable: bool) -> Iterator[None]:
             yield
     except (LdrfError, OSError) as problem:
         code = 2 if isinstance(problem, UsageError) else 1
-        _tell_once(own, rank, str(problem))
-        raise Told(code) from problem
+        _print_once(own, rank, str(problem))
+        raise AlreadyPrinted(code) from problem
     finally:
         end()
         dist.destroy_process_group()
@@ -85,8 +57,7 @@ def _as_errors(rank: int, count: int) -> Iterator[None]:
     try:
         yield
     except RuntimeError as problem:
-        first = str(problem).strip().splitlines()[0]
-        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first}") from problem
+        raise LdrfError(f"Process {rank} of {count} cannot meet the others: {first_line(problem)}") from problem
 
 
 @contextlib.contextmanager
@@ -94,7 +65,7 @@ def _ended_plainly() -> Iterator[None]:
     """SIGTERM, which torchrun sends to all when one process failed, is an error as any other."""
 
     def ended(*_: Any) -> None:
-        raise LdrfError("This run was ended from outside, or as another of its processes died: start it again.")
+        raise LdrfError("This run was ended from outside, or because another of its processes died: start it again.")
 
     before = signal.signal(signal.SIGTERM, ended)
     try:
@@ -103,7 +74,7 @@ def _ended_plainly() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _tell_once(store: Store, rank: int, message: str) -> None:
+def _print_once(store: Store, rank: int, message: str) -> None:
     """Print an error, unless another process has printed one already."""
     mine = f"{rank}: {message}"
     try:
@@ -119,13 +90,13 @@ def watch(
 ) -> Callable[[], None]:
     """Give signs of life through ``store``, and call ``lost`` with a sentence when another process gives none.
 
-    It is done in a thread, so that long work between two sums is no sign of death. Returns what ends it.
+    This runs in a thread, so that long work between two sums is not taken for death. Returns a function that ends it.
     """
     over = threading.Event()
     others = [f"life/{other}" for other in range(count) if other != rank]
 
     def live() -> None:
-        seen: dict[str, tuple[bytes, float]] = {}
+        latest: dict[str, tuple[bytes, float]] = {}  # each one's last sign, and when it came
         beat = 0
         while not over.wait(patience / 20):
             beat += 1
@@ -136,9 +107,9 @@ def watch(
                 return None if over.is_set() else lost("The process that keeps the others together is gone.")
             now = time.monotonic()
             for name, sign in signs.items():
-                if name not in seen or seen[name][0] != sign or sign == b"done":
-                    seen[name] = sign, now
-                elif now - seen[name][1] > patience:
+                if name not in latest or latest[name][0] != sign or sign == b"done":
+                    latest[name] = sign, now
+                elif now - latest[name][1] > patience:
                     who = name.removeprefix("life/")
                     return lost(f"Process {who} of {count} gave no sign of life for {patience:.0f} s.")
 
@@ -155,8 +126,8 @@ def watch(
 
 
 def _give_up(store: Store, rank: int, reason: str) -> None:
-    """End this process: as on SIGTERM if it can, else without more ado, as it may wait for the dead one for ever."""
-    _tell_once(store, rank, reason)
+    """End this process: as on SIGTERM if it can, else at once, as it may wait for the dead one for ever."""
+    _print_once(store, rank, reason)
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(GRACE)
     os._exit(1)

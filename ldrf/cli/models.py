@@ -8,9 +8,10 @@ from typing import Any
 from torch import Tensor, nn
 
 import ldrf
+from ldrf.cli.arguments.base import is_result
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.files.record import read_record
 from ldrf.files.tensor_files import read_safetensors, read_torch
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
@@ -37,7 +38,7 @@ def open_model(name: str, weights: str | None = None, architecture: str | None =
     if is_result(name):
         return _open_result(Path(name), weights, architecture)
     if architecture is not None:
-        raise LdrfError(f"--architecture goes with a result folder, and '{name}' is none.")
+        raise LdrfError(f"--architecture is for result folders, and '{name}' is not one.")
     if weights is not None:
         model = build(name)
         load_weights(model, weights)
@@ -84,7 +85,7 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
         return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights file" if pretrained else ""
-        raise LdrfError(f"{kind} could not make '{name}' ({_first_line(problem)}){hint}.") from problem
+        raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem)}){hint}.") from problem
 
 
 def _from_factory(name: str) -> nn.Module:
@@ -92,11 +93,6 @@ def _from_factory(name: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise LdrfError(f"'{name}' must return a torch.nn.Module. Got {type(model).__name__} instead.")
     return model
-
-
-def is_result(name: str) -> bool:
-    """Whether ``name`` is a folder, and so a result folder or nothing."""
-    return name not in ZOO and Path(name).is_dir()
 
 
 def open_dense(folder: str, weights: str | None, architecture: str | None) -> NamedModel:
@@ -154,15 +150,12 @@ def _read_state(path: Path) -> dict[str, Tensor]:
         raise LdrfError(f"'{path}' is not a readable {kind}: {problem}.") from problem
 
 
-def _unwrap(found: Any, path: Path) -> dict[str, Tensor]:
+def _unwrap(checkpoint: Any, path: Path) -> dict[str, Tensor]:
     """The state dict inside a checkpoint, without the prefix that DataParallel adds."""
+    state = checkpoint
     for key in ("state_dict", "model"):
-        if isinstance(found, Mapping) and isinstance(found.get(key), Mapping):
-            found = found[key]
-    if not isinstance(found, Mapping) or not found or not all(isinstance(t, Tensor) for t in found.values()):
+        if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
+            state = state[key]
+    if not isinstance(state, Mapping) or not state or not all(isinstance(t, Tensor) for t in state.values()):
         raise LdrfError(f"'{path}' holds no state dict: a dict of tensors was expected.")
-    return {str(key).removeprefix("module."): tensor for key, tensor in found.items()}
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).splitlines()[0] if str(problem) else type(problem).__name__
+    return {str(key).removeprefix("module."): tensor for key, tensor in state.items()}

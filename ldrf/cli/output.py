@@ -1,4 +1,4 @@
-"""What commands hand to :func:`ldrf.cli.main`, and how it is shown."""
+"""The report that a command hands to :func:`ldrf.cli.main`, and how it is shown."""
 
 import json
 from dataclasses import dataclass, field
@@ -7,12 +7,7 @@ from typing import Any
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from ldrf.errors import LdrfError
 from ldrf.runtime.tables import printable
-
-
-class UsageError(LdrfError):
-    """A command line that makes no sense, found before any work; exit code 2."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ def show(report: Report, as_json: bool) -> None:
 
 
 def comparison(rows: dict[str, tuple[str, str, str]]) -> Table:
-    """A table of what was dense and what is slim now."""
+    """A table of the dense and the slim network side by side."""
     table = Table("", "dense", "slim", "change")
     for column in table.columns[1:]:
         column.justify = "right"
@@ -45,7 +40,7 @@ def comparison(rows: dict[str, tuple[str, str, str]]) -> Table:
 
 
 def facts(rows: dict[str, str]) -> Table:
-    """A table of one value a line."""
+    """A table with one value per line."""
     table = Table(show_header=False)
     table.add_column()
     table.add_column(justify="right")

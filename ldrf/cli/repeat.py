@@ -4,89 +4,65 @@ import contextlib
 import io
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from tyro.conf import Positional, arg
 
 import ldrf
+from ldrf.cli.arguments.prune import Prune
+from ldrf.cli.arguments.repeat import Repeat
+from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report, facts
 from ldrf.cli.provenance import checksum, environment, files
-from ldrf.cli.prune import Prune, check_out
+from ldrf.cli.prune import open_calibration, prune_as
 from ldrf.data.plugins import is_factory
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
 from ldrf.result import PruneResult
 
-HELP = """Make a result again from what its folder says of it, and compare bit for bit; exit code 3 where it differs.
-
-For example: ldrf repeat runs/demo"""
-
 DIFFERS = 3
 THREADS = 256  # more than that is no count of threads
 
 
-@dataclass(frozen=True)
-class Repeat:
-    """Arguments of ``ldrf repeat``."""
+def run(arguments: Repeat) -> Report:
+    """Check, prune again, compare."""
+    if arguments.out is not None:
+        check_out(arguments.out, force=False)
+    record = read_record(arguments.folder)
+    command, noted = _recorded(arguments, record)
+    _check_files(arguments.folder, noted, command)
+    named, batches = open_calibration(command)
+    with _threads(noted), tempfile.TemporaryDirectory(prefix="ldrf-repeat-") as temporary:
+        made = prune_as(command, named.model, batches, out=arguments.out or Path(temporary) / "again")
+    differences = _compared(ldrf.load(arguments.folder, named.model), made, record, noted)
+    return Report(differences, [facts(_rows(differences))], code=0 if differences["same_bits"] else DIFFERS)
 
-    folder: Annotated[Positional[str], arg(metavar="FOLDER")]
-    """Result folder, made by 'ldrf prune' or 'ldrf demo'."""
-    out: Annotated[Path | None, arg(metavar="FOLDER")] = None
-    """Keep what is made in this folder."""
-    model: Annotated[str | None, arg(metavar="MODEL")] = None
-    """The model, if it is a file.py:factory, which is run only when named here, or lies elsewhere now."""
-    architecture: Annotated[str | None, arg(metavar="MODEL")] = None
-    """The dense model of a result folder that was pruned again, if it is a file.py:factory."""
-    data: Annotated[str | None, arg(metavar="DATA")] = None
-    """The images, if they are a file.py:factory, or lie elsewhere now."""
-    weights: Annotated[str | None, arg(metavar="FILE")] = None
-    """Weights of the model, if they lie elsewhere now."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
 
-    def run(self) -> Report:
-        """Check, prune again, compare."""
-        if self.out is not None:
-            check_out(self.out, force=False)
-        record = read_record(self.folder)
-        command, run = self._command(record)
-        self._check_files(run, command)
-        named, batches = command.opened()
-        with _threads(run), tempfile.TemporaryDirectory(prefix="ldrf-repeat-") as temporary:
-            made = command.pruned(named.model, batches, out=self.out or Path(temporary) / "again")
-        found = _compared(ldrf.load(self.folder, named.model), made, record, run)
-        return Report(found, [facts(_rows(found))], code=0 if found["same_bits"] else DIFFERS)
+def _recorded(arguments: Repeat, record: dict[str, Any]) -> tuple[Prune, dict[str, Any]]:
+    """The command that made the folder, with what is given otherwise now, and what was noted of its run."""
+    folder, noted = arguments.folder, record.get("run")
+    if "finetune" in record:
+        raise LdrfError(f"'{folder}' was fine-tuned: repeat the pruned result that it was made from.")
+    if not isinstance(noted, dict) or not isinstance(noted.get("argv"), list) or noted["argv"][:1] != ["prune"]:
+        raise LdrfError(f"'{folder}' does not say which command made it: only results of 'ldrf prune' can be repeated.")
+    command = _read(folder, [str(part) for part in noted["argv"]])
+    given = {name: getattr(arguments, name) for name in ("model", "architecture", "data", "weights")}
+    for name in ("model", "architecture", "data"):
+        recorded = getattr(command, name)
+        if given[name] is None and recorded is not None and is_factory(recorded):
+            # A folder from elsewhere must not decide which code is run here.
+            raise LdrfError(f"'{folder}' was made with '{recorded}': to run that file, add --{name} {recorded}.")
+    return replace(command, **{name: value for name, value in given.items() if value is not None}), noted
 
-    def _command(self, record: dict[str, Any]) -> tuple[Prune, dict[str, Any]]:
-        """The command that made the folder, with what is said otherwise here."""
-        run = record.get("run")
-        if "finetune" in record:
-            raise LdrfError(f"'{self.folder}' was fine-tuned: repeat the pruned result that it was made from.")
-        if not isinstance(run, dict) or not isinstance(run.get("argv"), list) or run["argv"][:1] != ["prune"]:
-            raise LdrfError(
-                f"'{self.folder}' does not say by which command it was made: "
-                "only results of 'ldrf prune' can be repeated."
-            )
-        command = _read(self.folder, [str(part) for part in run["argv"]])
-        given = {name: getattr(self, name) for name in ("model", "architecture", "data", "weights")}
-        for name in ("model", "architecture", "data"):
-            recorded = getattr(command, name)
-            if given[name] is None and recorded is not None and is_factory(recorded):
-                # A folder from elsewhere must not decide which code is run here.
-                raise LdrfError(
-                    f"'{self.folder}' was made with '{recorded}': to run that file, add --{name} {recorded}."
-                )
-        return replace(command, **{name: value for name, value in given.items() if value is not None}), run
 
-    def _check_files(self, run: dict[str, Any], command: Prune) -> None:
-        """Every file of weights or code must be there, and be what it was."""
-        for role, file in files(command).items():
-            if checksum(file) != _table(_table(run, "files"), role).get("sha256"):
-                raise LdrfError(f"'{file}' is not what '{self.folder}' was made with: its contents have changed.")
+def _check_files(folder: str, noted: dict[str, Any], command: Prune) -> None:
+    """Every file of weights or code must be there, and be what it was."""
+    for role, file in files(command).items():
+        if checksum(file) != _table(_table(noted, "files"), role).get("sha256"):
+            raise LdrfError(f"'{file}' is not what '{folder}' was made with: its contents have changed.")
 
 
 def _read(folder: str, argv: list[str]) -> Prune:
@@ -97,15 +73,13 @@ def _read(folder: str, argv: list[str]) -> Prune:
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
             return read_command([*argv, "--out", folder])
     except SystemExit as problem:
-        raise LdrfError(
-            f"This version of ldrf does not understand the command that '{folder}' was made by."
-        ) from problem
+        raise LdrfError(f"This version of ldrf does not understand the command that made '{folder}'.") from problem
 
 
 def _table(record: dict[str, Any], name: str) -> dict[str, Any]:
     """A table of a record, empty where something else stands in its place."""
-    found = record.get(name)
-    return found if isinstance(found, dict) else {}
+    table = record.get(name)
+    return table if isinstance(table, dict) else {}
 
 
 @contextlib.contextmanager
@@ -149,14 +123,17 @@ def _largest(old: dict[str, Tensor], new: dict[str, Tensor]) -> float | None:
     return max((float((old[n].double() - new[n].double()).abs().max()) for n in old if old[n].numel()), default=0.0)
 
 
-def _rows(found: dict[str, Any]) -> dict[str, str]:
-    largest = found["largest_difference"]
-    told = lambda same: "the same" if same else "others"  # noqa: E731
+def _rows(differences: dict[str, Any]) -> dict[str, str]:
+    largest = differences["largest_difference"]
     rows = {
-        "bits of the slim model": told(found["same_bits"]),
+        "bits of the slim model": _same_or_not(differences["same_bits"]),
         "largest difference": "shapes differ" if largest is None else f"{largest:.3g}",
-        "widths": told(found["same_widths"]),
-        "weights of the dense model": told(found["same_weights"]),
-        "calibration images": told(found["same_images"]),
+        "widths": _same_or_not(differences["same_widths"]),
+        "weights of the dense model": _same_or_not(differences["same_weights"]),
+        "calibration images": _same_or_not(differences["same_images"]),
     }
-    return rows | {name: f"{then} then, {now} now" for name, (then, now) in found["versions"].items()}
+    return rows | {name: f"{then} then, {now} now" for name, (then, now) in differences["versions"].items()}
+
+
+def _same_or_not(same: bool) -> str:
+    return "the same" if same else "different"

@@ -1,48 +1,27 @@
 """``ldrf train``: train a network of the zoo on CIFAR-10."""
 
-from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Annotated, Literal
+from dataclasses import asdict
 
 import torch
-from tyro.conf import Positional, arg
 
+from ldrf.cli.arguments.train import Train
 from ldrf.cli.models import ZOO, load_weights
 from ldrf.cli.output import Report, facts
 from ldrf.data.sources import open_cifar10
-from ldrf.zoo.training import Recipe, evaluate, save_weights, train
-
-HELP = """Train a network on CIFAR-10 by the paper's recipe; the same command resumes after a kill.
-
-For example: ldrf train vgg9 --data cifar10:data/cifar10 --out runs/vgg9 --epochs 15"""
+from ldrf.zoo.training import evaluate, save_weights, train
 
 
-@dataclass(frozen=True)
-class Train:
-    """Arguments of ``ldrf train``."""
-
-    model: Annotated[Positional[Literal["vgg9", "resnet20", "resnet56"]], arg(metavar="MODEL")]
-    """vgg9, resnet20 or resnet56."""
-    data: Annotated[str, arg(metavar="DATA")]
-    """CIFAR-10 as cifar10:folder (official binary or Python form, or PNG strips)."""
-    out: Annotated[Path, arg(metavar="FOLDER")]
-    """Folder for last.pt after every epoch, log.txt, and at the end model.safetensors in half precision."""
-    weights: Annotated[str | None, arg(metavar="FILE")] = None
-    """Trained weights to go on from (safetensors or .pth), instead of random ones."""
-    json: bool = False
-    """Print one JSON object instead of the table."""
-    recipe: Recipe = field(default_factory=Recipe)
-
-    def run(self) -> Report:
-        """Train to the last epoch, resuming what is in the folder, and keep the weights."""
-        images, test = (open_cifar10(self.data, split) for split in ("train", "test"))
-        torch.manual_seed(self.recipe.seed)
-        model = ZOO[self.model]()
-        if self.weights is not None:
-            load_weights(model, self.weights)
-        model = train(model, images, test, self.out, self.recipe)
-        save_weights(model.state_dict(), self.out / "model.safetensors")
-        top1 = evaluate(model, test)
-        data = {"model": self.model, "top1": top1, "weights": str(self.out / "model.safetensors")}
-        rows = {"top-1": f"{top1:.2f} %", "test images": f"{len(test):,}", "weights": data["weights"]}
-        return Report({**data, "recipe": asdict(self.recipe)}, [facts(rows)])
+def run(arguments: Train) -> Report:
+    """Train to the last epoch, resuming from the folder if it has a state, and keep the weights."""
+    images, test = (open_cifar10(arguments.data, split) for split in ("train", "test"))
+    torch.manual_seed(arguments.recipe.seed)
+    model = ZOO[arguments.model]()
+    if arguments.weights is not None:
+        load_weights(model, arguments.weights)
+    model = train(model, images, test, arguments.out, arguments.recipe)
+    weights = arguments.out / "model.safetensors"
+    save_weights(model.state_dict(), weights)
+    top1 = evaluate(model, test)
+    data = {"model": arguments.model, "top1": top1, "weights": str(weights)}
+    rows = {"top-1": f"{top1:.2f} %", "test images": f"{len(test):,}", "weights": str(weights)}
+    return Report({**data, "recipe": asdict(arguments.recipe)}, [facts(rows)])

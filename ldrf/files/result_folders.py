@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from ldrf.errors import LdrfError
-from ldrf.files.writing import sync_folder
+from ldrf.files.writing import is_part_of, sync_folder
 
 WEIGHTS, RECORD, DETAILS = "model.safetensors", "ldrf.json", "report.json"
 PAGE = "report.html"  # made by 'ldrf report'; it tells of one result, and goes with it
@@ -42,7 +42,8 @@ def _is_foreign(journal: Path) -> bool:
     if not journal.is_dir():
         return journal.exists()
     names = {p.name for p in journal.iterdir()}
-    return LEARNED not in names and bool(names - {LOCK, SETTINGS, f".{SETTINGS}.part", f".{LEARNED}.part"})
+    others = {n for n in names - {LOCK, SETTINGS} if not is_part_of(n, SETTINGS) and not is_part_of(n, LEARNED)}
+    return LEARNED not in names and bool(others)
 
 
 def new_folder(folder: Path) -> Path:

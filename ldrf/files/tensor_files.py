@@ -4,7 +4,6 @@ Safetensors files hold nothing but numbers. Files of ``torch.save`` are pickles:
 which admits tensors and plain containers alone.
 """
 
-import hashlib
 import math
 import stat
 import zipfile
@@ -17,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from ldrf.errors import first_line
 from ldrf.files.strict_json import parse_json
 
 HEADER = 16 * 2**20  # bytes; names and shapes of a hundred thousand tensors
@@ -29,12 +29,6 @@ def file_size(path: Path) -> int:
     if not stat.S_ISREG(found.st_mode):
         raise ValueError("it is not a plain file")
     return found.st_size
-
-
-def digest(path: Path) -> str:
-    """SHA-256 of a file, read piece by piece."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_safetensors(path: Path) -> dict[str, Tensor]:
@@ -50,7 +44,7 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (SafetensorError, KeyError, TypeError, RuntimeError, OverflowError) as problem:
-        raise ValueError(str(problem).splitlines()[0] if str(problem) else type(problem).__name__) from problem
+        raise ValueError(first_line(problem)) from problem
 
 
 def read_torch(path: Path, device: Device = "cpu", checked: bool = False) -> Any:

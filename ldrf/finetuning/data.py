@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.errors import LdrfError
+from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs, labels_of, read_inputs
 from ldrf.runtime.processes import check_same, count, rank, share
 
@@ -61,7 +63,7 @@ def parts(model: nn.Module, batches: Iterable[Any], labelled: bool) -> Iterator[
     for step, batch in enumerate(batches):
         sample = read_sample(model, batch, labelled)
         if step == 0:
-            check_same(sample.inputs.tensors(), "batches")
+            check_same(partial(fingerprint, enumerate(sample.inputs.tensors())), "batches")
         start, stop = _own_rows(sample.inputs.rows)
         labels = sample.labels[start:stop] if sample.labels is not None else None
         own = sample.inputs.map(lambda t, a=start, b=stop: t[a:b])

@@ -9,12 +9,12 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sized
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ldrf.calibration.augmentation import augmented
@@ -22,38 +22,20 @@ from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.config import FinetuneConfig
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.events import OnEvent, teller
-from ldrf.finetuning.data import Part, in_memory, own_batches, parts, read_sample
-from ldrf.finetuning.distillation import (
-    embedding_distance,
-    meeting_points,
-    output_distance,
-    shared_variance,
-    taps,
-    variance,
-)
+from ldrf.files.checksums import fingerprint
+from ldrf.finetuning.data import Part, in_memory, parts, read_sample
+from ldrf.finetuning.distillation import embedding_distance, output_distance, shared_variance, taps, variance
+from ldrf.finetuning.judging import cross_entropy, judge
 from ldrf.finetuning.shared_norms import shared_norms
-from ldrf.finetuning.state import Run, keep, resumed
+from ldrf.finetuning.state import TuningRun, keep, resumed
+from ldrf.finetuning.task import Task, make_task, ready
 from ldrf.inputs import Inputs, main_output
-from ldrf.result import Epoch, FinetuneResult, Measure, PruneResult, versions
-from ldrf.runtime.layout import arranged, lay_out, layout_for
-from ldrf.runtime.processes import check_same, sum_number, sum_over, sum_slopes
+from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
+from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.tracing.counting import count_macs, count_parameters
 
 WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and no mean is known yet
-
-
-@dataclass(frozen=True)
-class _Task:
-    """What the student learns and how it is judged; ``points`` are the blocks at which it follows the teacher."""
-
-    teacher: nn.Module | None
-    points: tuple[str, ...]
-    measure: Measure
-    judging: Iterable[Any]
-    config: FinetuneConfig
-    device: torch.device
-    layout: torch.memory_format
 
 
 def finetune(
@@ -75,19 +57,16 @@ def finetune(
     """
     config, tell = config or FinetuneConfig(), teller(on_event)
     start = slim if isinstance(slim, nn.Module) else slim.model
-    run = Run.of(start, config.rate)
+    run = TuningRun.of(start, config.rate)
     training, judging = _split(run.student, batches, held_out, config)
     example = _example(run.student, judging, config)
-    check_same([*start.state_dict().values(), *example.tensors()], "weights and images")
-    task = _task(run, dense, judging, example, config)
+    given = enumerate([*start.state_dict().values(), *example.tensors()])
+    check_same(partial(fingerprint, given), "weights and images")
+    task = make_task(run, dense, judging, example, config)
     if not resumed(run, resume, config, start):
-        run.begin(*_judge(run.student, task))
+        run.begin(*judge(run.student, task))
     while not _over(run, config):
-        clock, epoch = time.perf_counter(), len(run.epochs) + 1
-        loss, run.trained = _epoch(run, _ordered(training, config, epoch), task)
-        score, distance, _ = _judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
-        seconds = round(time.perf_counter() - clock, 3)
-        run.add(Epoch(epoch, loss, score, distance, _rate(epoch - 1, config), seconds), config.labels > 0)
+        run.add(_train_and_judge(run, training, task), config.labels > 0)
         keep(run, resume, config, start)
         tell("epoch", **asdict(run.epochs[-1]), epochs=config.epochs, measure=task.measure, best=run.best_score)
     tell("done", measure=task.measure, began=run.began, ended=run.best_score)
@@ -130,68 +109,13 @@ def _example(student: nn.Module, judging: Iterable[Any], config: FinetuneConfig)
     return read_sample(student, first, config.labels > 0).inputs.map(lambda t: t[:2])
 
 
-@torch.no_grad()
-def _task(run: Run, dense: nn.Module | None, judging: Iterable[Any], example: Inputs, config: FinetuneConfig) -> _Task:
-    """Try both networks on the example, and see from it what there is to learn from and to judge by."""
-    teacher, points = None, ()
-    layout = layout_for(run.student.eval(), _ready(example, run.device))
-    for model in (run.student, run.average):
-        lay_out(model, layout)
-    inputs = _ready(example, run.device, layout)
-    scores = _tried(run.student, inputs)
-    if config.logits + config.embeddings > 0:
-        if dense is None:
-            raise LdrfError("Distillation needs the dense model: pass it, or set 'logits' and 'embeddings' to 0.")
-        teacher = copy.deepcopy(dense).eval().float().to(run.device).requires_grad_(False)
-        if _tried(teacher, inputs).shape != scores.shape:
-            raise LdrfError("The dense and the slim model must give outputs of the same shape: is it the right one?")
-        points = meeting_points(teacher, run.student, inputs) if config.embeddings > 0 else ()
-    classifies = scores.ndim == 2 and scores.shape[1] > 1
-    if config.labels > 0 and not classifies:
-        raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")
-    measure: Measure = "accuracy" if config.labels > 0 else "agreement" if classifies else "fidelity"
-    return _Task(teacher, points, measure, judging, config, run.device, layout)
-
-
-def _tried(model: nn.Module, inputs: Inputs) -> Tensor:
-    try:
-        outputs = inputs.call(model)
-    except Exception as problem:
-        shapes = ", ".join(str(tuple(t.shape)) for t in inputs.tensors())
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
-        raise LdrfError(f"{type(model).__name__} cannot take a batch of shape {shapes}: {first}") from problem
-    return main_output(outputs)
-
-
-@torch.no_grad()
-def _judge(model: nn.Module, task: _Task) -> tuple[float, float, int]:
-    """On the held-out images: the score of ``model`` (1 at best), its distance from what is wanted, their number."""
-    model.eval()
-    good, total, far, rows = 0.0, 0.0, 0.0, 0
-    for batch in progress(own_batches(task.judging), "judge"):
-        sample = read_sample(model, batch, task.config.labels > 0)
-        inputs = _ready(sample.inputs, task.device, task.layout)
-        outputs = inputs.call(model)
-        mine, count = main_output(outputs), inputs.rows
-        if sample.labels is not None:
-            distance = _cross_entropy(mine, sample.labels)
-            got, possible = float((mine.argmax(1).cpu() == sample.labels).sum()), count
-        else:
-            wanted = inputs.call(task.teacher) if task.teacher is not None else outputs
-            got, possible = _closeness(mine, main_output(wanted), task.measure)
-            distance = output_distance(outputs, wanted)
-        good, total = good + got, total + possible
-        far, rows = far + float(distance) * count, rows + count
-    good, total, far, rows = sum_over(torch.tensor([good, total, far, rows], dtype=torch.float64)).tolist()
-    return good / max(total, 1e-30), far / max(rows, 1), int(rows)
-
-
-def _closeness(mine: Tensor, dense: Tensor, measure: Measure) -> tuple[float, float]:
-    """How many first answers are the dense model's, of how many; or how much of the outputs' variance is met."""
-    if measure == "agreement":
-        return float((mine.argmax(1) == dense.argmax(1)).sum()), len(mine)
-    spread = float((dense - dense.mean(0)).square().sum())
-    return spread - float((dense - mine).square().sum()), spread
+def _train_and_judge(run: TuningRun, training: Iterable[Any], task: Task) -> Epoch:
+    """One more epoch: train the student, then judge the mean of its weights."""
+    clock, epoch = time.perf_counter(), len(run.epochs) + 1
+    loss, run.trained = _epoch(run, _ordered(training, task.config, epoch), task)
+    score, distance, _ = judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
+    seconds = round(time.perf_counter() - clock, 3)
+    return Epoch(epoch, loss, score, distance, _rate(epoch - 1, task.config), seconds)
 
 
 def _ordered(training: Iterable[Any], config: FinetuneConfig, epoch: int) -> Iterable[Any]:
@@ -203,7 +127,7 @@ def _ordered(training: Iterable[Any], config: FinetuneConfig, epoch: int) -> Ite
     return training
 
 
-def _epoch(run: Run, batches: Iterable[Any], task: _Task) -> tuple[float, int]:
+def _epoch(run: TuningRun, batches: Iterable[Any], task: Task) -> tuple[float, int]:
     """Go once through the batches; the mean loss (not a number where it diverged) and the images seen."""
     epoch, config = len(run.epochs), task.config
     generator = torch.Generator().manual_seed(config.seed * 1000 + epoch)
@@ -240,12 +164,12 @@ def _set_modes(student: nn.Module, config: FinetuneConfig) -> None:
             module.train(config.norms == "batch")
 
 
-def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generator) -> Tensor:
+def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator) -> Tensor:
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
     chance = (generator, part.start, part.whole)
     inputs = augmented(sample.inputs, *chance, blended=config.labels == 0) if config.augment else sample.inputs
-    inputs = _ready(inputs, task.device, task.layout)
+    inputs = ready(inputs, task.device, task.layout)
     with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
     loss = torch.zeros((), device=task.device)
@@ -255,24 +179,8 @@ def _loss(student: nn.Module, part: Part, task: _Task, generator: torch.Generato
         loss = loss + config.logits * output_distance(outputs, wanted, spread)
         loss = loss + config.embeddings * embedding_distance(mine, theirs, spread)
     if sample.labels is not None:
-        loss = loss + config.labels * _cross_entropy(main_output(outputs), sample.labels)
+        loss = loss + config.labels * cross_entropy(main_output(outputs), sample.labels)
     return loss
-
-
-def _cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
-    classes = scores.shape[1]
-    if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise LdrfError(
-            f"Labels must lie from 0 to {classes - 1}, as the model has {classes} classes. "
-            f"Got {int(labels.min())} to {int(labels.max())} instead."
-        )
-    return F.cross_entropy(scores, labels.to(scores.device))
-
-
-def _ready(inputs: Inputs, device: torch.device, layout: torch.memory_format = torch.contiguous_format) -> Inputs:
-    """On the model's device, in float32, images in the layout that suits the model."""
-    there = inputs.map(lambda t: t.to(device, torch.float32) if t.is_floating_point() else t.to(device))
-    return arranged(there, layout)
 
 
 def _rate(epoch: float, config: FinetuneConfig) -> float:
@@ -281,7 +189,7 @@ def _rate(epoch: float, config: FinetuneConfig) -> float:
     return config.rate * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
 
 
-def _over(run: Run, config: FinetuneConfig) -> bool:
+def _over(run: TuningRun, config: FinetuneConfig) -> bool:
     """All epochs are done, the loss is not a number, or there was no gain for too long."""
     done = len(run.epochs)
     failed = bool(run.epochs) and not math.isfinite(run.epochs[-1].loss)

@@ -1,8 +1,6 @@
 """The state of a fine-tuning run: what changes from step to step, and its file, from which a killed run goes on."""
 
 import copy
-import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,13 +11,15 @@ from torch import Tensor, nn
 
 from ldrf.algebra.muon import Muon
 from ldrf.errors import LdrfError
+from ldrf.files.checksums import state_checksum
 from ldrf.files.tensor_files import read_torch
+from ldrf.files.writing import replacing
 from ldrf.result import Epoch
 from ldrf.runtime.processes import from_first, is_first
 
 
 @dataclass
-class Run:
+class TuningRun:
     """The model being trained, the running mean of its weights, the best weights so far, and the curve."""
 
     student: nn.Module
@@ -35,7 +35,7 @@ class Run:
     epochs: list[Epoch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, start: nn.Module, rate: float) -> "Run":
+    def of(cls, start: nn.Module, rate: float) -> "TuningRun":
         """A run that begins with the weights of ``start``, trained in float32."""
         student = copy.deepcopy(start).float().requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
@@ -92,7 +92,7 @@ def copied(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 NUMBERS = ("began", "best_score", "best_distance", "best_epoch", "trained", "judged")
 
 
-def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> None:
+def keep(run: TuningRun, path: str | Path | None, config: Any, start: nn.Module) -> None:
     """Write the state after an epoch, all or nothing; of several processes the first does."""
     if path is None or not is_first():
         return
@@ -100,7 +100,7 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {
         "config": asdict(config),
-        "start": _fingerprint(start),
+        "start": state_checksum(start.state_dict()),
         "student": run.student.state_dict(),
         "average": run.average.state_dict(),
         "optimiser": run.optimiser.state_dict(),
@@ -108,11 +108,11 @@ def keep(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> No
         "epochs": [asdict(e) for e in run.epochs],
         **{name: getattr(run, name) for name in NUMBERS},
     }
-    torch.save(state, path.with_name(path.name + ".tmp"))
-    os.replace(path.with_name(path.name + ".tmp"), path)
+    with replacing(path) as beside:
+        torch.save(state, beside)
 
 
-def resumed(run: Run, path: str | Path | None, config: Any, start: nn.Module) -> bool:
+def resumed(run: TuningRun, path: str | Path | None, config: Any, start: nn.Module) -> bool:
     """Bring ``run`` to where the file says it was; False where there is no such file."""
     state = None if path is None else from_first(lambda: _stored(Path(path).expanduser(), config, start))
     if state is None:
@@ -133,7 +133,7 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
         found, origin = dict(state["config"]), state["start"]
     except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
-    if origin != _fingerprint(start):
+    if origin != state_checksum(start.state_dict()):
         raise LdrfError(f"'{path}' is the state of another slim model's run: delete it to start anew.")
     if found != asdict(config):
         changed = sorted(name for name, value in asdict(config).items() if found.get(name) != value)
@@ -144,7 +144,7 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
     return state
 
 
-def _take_over(run: Run, state: Mapping[str, Any]) -> None:
+def _take_over(run: TuningRun, state: Mapping[str, Any]) -> None:
     wanted = {name: tensor.shape for name, tensor in run.best.items()}
     if {name: tensor.shape for name, tensor in state["best"].items()} != wanted:
         raise ValueError("the best weights are those of another model")
@@ -158,11 +158,3 @@ def _take_over(run: Run, state: Mapping[str, Any]) -> None:
         if type(state[name]) is not type(getattr(run, name)):
             raise TypeError(f"{name} is a {type(state[name]).__name__}")
         setattr(run, name, state[name])
-
-
-def _fingerprint(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()

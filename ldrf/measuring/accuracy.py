@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import read_inputs, read_labels
 
 
@@ -47,8 +47,7 @@ def _call(model: nn.Module, batch: Any) -> Tensor:
         outputs = inputs.call(model)
     except Exception as problem:
         shapes = ", ".join(str(list(t.shape)) for t in inputs.tensors())
-        first = str(problem).splitlines()[0] if str(problem) else type(problem).__name__
-        raise LdrfError(f"The model can't take a batch of shape {shapes}: {first}") from problem
+        raise LdrfError(f"The model can't take a batch of shape {shapes}: {first_line(problem)}") from problem
     if isinstance(outputs, Mapping):
         outputs = outputs.get("logits")
     elif isinstance(outputs, Sequence):

@@ -10,11 +10,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
-from ldrf.methods.contributions import contributions, total
-from ldrf.methods.cutting import judged
-from ldrf.methods.lasso import lasso_support
-from ldrf.methods.method import Findings, Method, Step
+from ldrf.methods.shared.contributions import contributions, total
+from ldrf.methods.shared.cutting import judged
+from ldrf.methods.shared.lasso import lasso_support
+from ldrf.methods.shared.method import Method, Step
+from ldrf.planning.findings import Findings
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction.refitting import refitted
@@ -25,8 +27,8 @@ from ldrf.units.unit import Unit
 
 def choose(problem: Problem, width: int, seed: int) -> Tensor:
     """The neurons left in min ||T - sum_i beta_i X_i W_i||^2 + lambda ||beta||_1, over all consumers."""
-    found = total(contributions(problem, seed, centred=True))
-    return torch.from_numpy(lasso_support(found.gram.numpy(), found.cross.numpy(), width))
+    added = total(contributions(problem, seed, centred=True))
+    return torch.from_numpy(lasso_support(added.gram.numpy(), added.cross.numpy(), width))
 
 
 def repair(problem: Problem, config: PruneConfig) -> Solution:
@@ -34,7 +36,7 @@ def repair(problem: Problem, config: PruneConfig) -> Solution:
     return refitted(problem, replace(cut_solution(problem), partners={}), config)
 
 
-def begin(findings: Findings, config: PruneConfig) -> Step:
+def begin(network: Network, findings: Findings, config: PruneConfig) -> Step:
     def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
         with open_problem(walk, unit, findings.metrics) as problem:
             slim = narrowed(problem, choose(problem, width, config.seed))
@@ -43,4 +45,4 @@ def begin(findings: Findings, config: PruneConfig) -> Step:
     return step
 
 
-HE2017 = Method("he2017", begin)
+ENTRY = Method("he2017", begin, "He et al. 2017", "#c8553d")

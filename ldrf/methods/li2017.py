@@ -4,8 +4,8 @@ from torch import Tensor
 
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
-from ldrf.methods.cutting import cutting_method
-from ldrf.methods.method import Findings
+from ldrf.methods.shared.cutting import cutting_method
+from ldrf.planning.findings import Findings
 from ldrf.tracing.interpreter import read_tensor
 from ldrf.units.columns import neuron_sums
 from ldrf.units.unit import Unit
@@ -18,8 +18,8 @@ def filter_norms(network: Network, unit: Unit) -> Tensor:
     return neuron_sums(norms, unit.rows, unit.width)
 
 
-def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
-    return {unit.name: filter_norms(findings.network, unit) for unit in findings.network.units}
+def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
+    return {unit.name: filter_norms(network, unit) for unit in network.units}
 
 
-LI2017 = cutting_method("li2017", score)
+ENTRY = cutting_method("li2017", "filter L1 (Li 2017)", "#8a5fbf", score)

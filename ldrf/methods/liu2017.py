@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
-from ldrf.methods.cutting import cutting_method
 from ldrf.methods.li2017 import filter_norms
-from ldrf.methods.method import Findings
+from ldrf.methods.shared.cutting import cutting_method
+from ldrf.planning.findings import Findings
 from ldrf.tracing.interpreter import read_tensor
 from ldrf.units.columns import neuron_sums
 from ldrf.units.indices import pieces
@@ -29,12 +29,12 @@ def norm_scales(network: Network, unit: Unit) -> Tensor | None:
     return None
 
 
-def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
-    found = {}
-    for unit in findings.network.units:
-        scales = norm_scales(findings.network, unit)
-        found[unit.name] = filter_norms(findings.network, unit) if scales is None else scales
-    return found
+def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
+    scores = {}
+    for unit in network.units:
+        scales = norm_scales(network, unit)
+        scores[unit.name] = filter_norms(network, unit) if scales is None else scales
+    return scores
 
 
-LIU2017 = cutting_method("liu2017", score)
+ENTRY = cutting_method("liu2017", "BN scale (Liu 2017)", "#6f8f2f", score)

@@ -9,8 +9,8 @@ from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
-from ldrf.methods.cutting import cutting_method
-from ldrf.methods.method import Findings
+from ldrf.methods.shared.cutting import cutting_method
+from ldrf.planning.findings import Findings
 from ldrf.runtime.processes import sum_all
 from ldrf.runtime.progress import progress
 from ldrf.tracing.interpreter import run
@@ -23,9 +23,9 @@ from ldrf.units.unit import Unit
 NAME = "molchanov2017"
 
 
-def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
+def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
     """Per unit [n]: |mean over positions of activation * gradient|, mean over images, l2-normalised over the unit."""
-    network, calibration = findings.network, findings.network.calibration
+    network, calibration = network, network.calibration
     if findings.labels is None:
         raise LdrfError(f"Method '{NAME}' needs batches with labels. Got none.")
     sums = {unit.name: torch.zeros(unit.width, dtype=torch.float64) for unit in network.units}
@@ -33,7 +33,7 @@ def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
         labels = findings.labels[list(calibration.images(index))]
         for name, terms in taylor_terms(network, calibration.chunks[index], labels).items():
             sums[name] += terms.sum(0)
-    return {name: (found / found.norm().clamp_min(1e-30)).float() for name, found in sum_all(sums).items()}
+    return {name: (terms / terms.norm().clamp_min(1e-30)).float() for name, terms in sum_all(sums).items()}
 
 
 def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, Tensor]:
@@ -65,8 +65,8 @@ def _scores(trace: Trace, values: dict[str, Tensor], labels: Tensor) -> Tensor:
         raise LdrfError(f"Method '{NAME}' needs a model with one output of scores [batch, classes]. Got {shapes}.")
     classes = outputs[0].shape[1]
     if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        found = f"{int(labels.min())} to {int(labels.max())}"
-        raise LdrfError(f"Method '{NAME}' needs labels from 0 to {classes - 1}. Got {found} instead.")
+        given = f"{int(labels.min())} to {int(labels.max())}"
+        raise LdrfError(f"Method '{NAME}' needs labels from 0 to {classes - 1}. Got {given} instead.")
     return outputs[0]
 
 
@@ -80,4 +80,4 @@ def _per_neuron(unit: Unit, product: Tensor) -> Tensor:
     return neuron_sums(means, unit.rows, unit.width)
 
 
-MOLCHANOV2017 = cutting_method(NAME, score, labelled=True)
+ENTRY = cutting_method(NAME, "Taylor (Molchanov 2017)", "#d1689f", score, labelled=True)

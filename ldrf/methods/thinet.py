@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from ldrf.algebra.moments import damped_factor
+from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
-from ldrf.methods.contributions import Contributions, contributions, total
-from ldrf.methods.cutting import judged
-from ldrf.methods.method import Findings, Method, Step
+from ldrf.methods.shared.contributions import Contributions, contributions, total
+from ldrf.methods.shared.cutting import judged
+from ldrf.methods.shared.method import Method, Step
+from ldrf.planning.findings import Findings
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction.solution import Solution, cut_solution
@@ -34,18 +36,18 @@ def remove_greedily(gram: Tensor, width: int) -> Tensor:
     return (~gone).nonzero().flatten()
 
 
-def scales(found: Contributions, kept: Tensor, damping: float) -> Tensor:
+def scales(added: Contributions, kept: Tensor, damping: float) -> Tensor:
     """ThiNet's w-hat [n']: min ||T - sum_i w_i Z_i||^2 over the kept neurons, pulled towards 1 by ``damping``."""
-    gram = found.gram[kept][:, kept]
-    missing = (found.cross[kept] - gram.sum(1))[:, None]
+    gram = added.gram[kept][:, kept]
+    missing = (added.cross[kept] - gram.sum(1))[:, None]
     return 1 + torch.cholesky_solve(missing, damped_factor(gram, damping))[:, 0]
 
 
-def repair(problem: Problem, found: list[Contributions], damping: float) -> Solution:
+def repair(problem: Problem, added: list[Contributions], damping: float) -> Solution:
     """The consumers' weights on each kept neuron, scaled by its w-hat; biases and the producer are as before."""
     cut = cut_solution(problem)
     readers = []
-    for consumer, reader, columns, own in zip(problem.unit.consumers, cut.readers, problem.columns, found, strict=True):
+    for consumer, reader, columns, own in zip(problem.unit.consumers, cut.readers, problem.columns, added, strict=True):
         owner = torch.as_tensor(consumer.channels)[columns // math.prod(consumer.layer.kernel)]
         factors = scales(own, problem.kept, damping)[torch.searchsorted(problem.kept, owner)]
         factors = torch.where(owner < 0, torch.ones_like(factors), factors)  # columns of other units stay as they are
@@ -53,15 +55,15 @@ def repair(problem: Problem, found: list[Contributions], damping: float) -> Solu
     return Solution(cut.weight, cut.bias, tuple(readers))
 
 
-def begin(findings: Findings, config: PruneConfig) -> Step:
+def begin(network: Network, findings: Findings, config: PruneConfig) -> Step:
     def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
         with open_problem(walk, unit, findings.metrics) as problem:
-            found = contributions(problem, config.seed, centred=False)
-            kept = remove_greedily(total(found).gram, width)
+            added = contributions(problem, config.seed, centred=False)
+            kept = remove_greedily(total(added).gram, width)
             slim = narrowed(problem, kept)
-            return judged(slim, repair(slim, found, config.damping), "channel scales")
+            return judged(slim, repair(slim, added, config.damping), "channel scales")
 
     return step
 
 
-THINET = Method("thinet", begin)
+ENTRY = Method("thinet", begin, "ThiNet (Luo 2017)", "#2f6db5")

@@ -87,7 +87,7 @@ def _fill(
                     fitting.append((steps[name][place] / max(added, 1e-30), name, choices[name][place]))
         if not fitting:
             return widths
-        _, name, wider = max(fitting, key=lambda found: found[0])
+        _, name, wider = max(fitting, key=lambda step: step[0])
         widths[name] = wider
 
 
@@ -149,14 +149,14 @@ def allocate_by_share(cost: CostModel, ratio: float, choices: Choices, depth_bia
     budget = cost.at({}) / ratio
 
     def at(level: float) -> dict[str, int]:
-        found = {}
+        widths = {}
         for i, name in enumerate(names):
             depth = i / max(len(names) - 1, 1)
             t = min(1.0, level * (1 - depth_bias + 2 * depth_bias * depth))
             floor = choices[name][0]
             wanted = int(floor + t * (cost.full[name] - floor))
-            found[name] = choices[name][bisect_right(choices[name], wanted) - 1]
-        return found
+            widths[name] = choices[name][bisect_right(choices[name], wanted) - 1]
+        return widths
 
     low, high = 0.0, 2.0
     for _ in range(50):

@@ -1,11 +1,10 @@
-"""What a network costs: multiply-accumulates and parameters as a function of the units' widths, and time."""
+"""What a network costs as a function of its units' widths: a sum of products of widths."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from ldrf.channels.walk import layer_tensors
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.unit import Unit
 
@@ -50,15 +49,15 @@ class CostModel:
     @cached_property
     def _terms_of(self) -> dict[str, list[tuple[Term, int]]]:
         """For each unit its terms, and how often it stands in each: twice in a layer that reads and makes it."""
-        found: dict[str, list[tuple[Term, int]]] = {}
+        terms: dict[str, list[tuple[Term, int]]] = {}
         for term in self.terms:
             for unit in set(term.units):
-                found.setdefault(unit, []).append((term, term.units.count(unit)))
-        return found
+                terms.setdefault(unit, []).append((term, term.units.count(unit)))
+        return terms
 
 
 @dataclass(frozen=True)
-class _Size:
+class Size:
     """One side of a layer, its outputs or its inputs: so many per neuron of each unit, and a rest that stays."""
 
     per: dict[str, float]
@@ -69,38 +68,14 @@ class _Size:
         return [*((count, (unit,)) for unit, count in self.per.items()), (self.rest, ())]
 
 
-def mac_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
-    """MACs per example: every layer a unit touches as a product of widths, all else fixed."""
-    terms: list[Term] = []
-    for layer, outputs, inputs in _touched(trace, units):
-        terms += _products(layer.calls * math.prod(layer.kernel), outputs, inputs)
-    terms += [Term(unit.work / unit.width, (unit.name,)) for unit in units if unit.work]
-    return _model(terms, units, total)
-
-
-def parameter_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
-    """Parameters: weights, biases and norms of every layer a unit touches."""
-    terms: list[Term] = []
-    for layer, outputs, inputs in {found[0].weight: found for found in _touched(trace, units)}.values():
-        terms += _products(math.prod(layer.kernel), outputs, inputs)
-        vectors = bool(layer.bias) + (bool(layer.norm.weight) + bool(layer.norm.bias) if layer.norm else 0)
-        terms += [Term(vectors * count, (unit,)) for unit, count in outputs.per.items()]
-    counted = {name for layer in trace.layers for name in layer_tensors(layer)}
-    for unit in units:
-        for piece in {piece.tensor: piece for piece in unit.slices}.values():
-            if piece.tensor not in counted:  # a carrier such as PReLU or a norm on its own
-                share = (piece.ids >= 0).sum() / len(piece.ids) / unit.width
-                terms.append(Term(trace.parameters.get(piece.tensor, 0) * float(share), (unit.name,)))
-    return _model(terms, units, total)
-
-
-def _model(terms: list[Term], units: tuple[Unit, ...], total: float) -> CostModel:
+def cost_model(terms: list[Term], units: tuple[Unit, ...], total: float) -> CostModel:
+    """The terms that depend on the units, and as a fixed rest what they lack to the dense network's ``total``."""
     full = {u.name: u.width for u in units}
     variable = CostModel(tuple(terms), 0.0, full).at({})
     return CostModel(tuple(terms), total - variable, full)
 
 
-def _products(factor: float, outputs: _Size, inputs: _Size) -> list[Term]:
+def products(factor: float, outputs: Size, inputs: Size) -> list[Term]:
     """factor * outputs * inputs as terms, without the one that no unit changes."""
     return [
         Term(factor * o * i, (*made, *read))
@@ -110,7 +85,7 @@ def _products(factor: float, outputs: _Size, inputs: _Size) -> list[Term]:
     ]
 
 
-def _touched(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, _Size, _Size]]:
+def touched_layers(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, Size, Size]]:
     """Layers whose size depends on a unit, with what their outputs and inputs (of one group) are made of."""
     made: dict[str, dict[str, float]] = {}
     read: dict[str, dict[str, float]] = {}
@@ -123,14 +98,18 @@ def _touched(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, _Size, 
             made.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
         for weight, ids in [*((c.layer.weight, c.channels) for c in unit.consumers), *tied]:
             read.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
-    width = {unit.name: unit.width for unit in units}
-    size = lambda per, full: _Size(per, full - sum(count * width[u] for u, count in per.items()))  # noqa: E731
+    full = {unit.name: unit.width for unit in units}
     return [
         (
             layer,
-            size(made.get(layer.weight, {}), layer.outputs),
-            size(read.get(layer.weight, {}), layer.inputs / layer.groups),
+            _size(made.get(layer.weight, {}), layer.outputs, full),
+            _size(read.get(layer.weight, {}), layer.inputs / layer.groups, full),
         )
         for layer in trace.layers
         if layer.weight in made or layer.weight in read
     ]
+
+
+def _size(per: dict[str, float], whole: float, full: Mapping[str, int]) -> Size:
+    """One side of a layer of ``whole`` inputs or outputs, of which each neuron of a unit has ``per``."""
+    return Size(per, whole - sum(count * full[unit] for unit, count in per.items()))

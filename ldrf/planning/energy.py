@@ -35,7 +35,7 @@ SPLITTABLE = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)  # exactly these: a su
 
 
 @dataclass(frozen=True)
-class Trial:
+class EnergyTrial:
     """One energy: the ranks it gives, and the held-out score of the split network before and after tuning."""
 
     energy: float
@@ -54,7 +54,7 @@ class EnergySearch:
     recovered: bool
     measure: Measure
     tolerance: float
-    trials: tuple[Trial, ...]
+    trials: tuple[EnergyTrial, ...]
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -102,7 +102,7 @@ def find_energy(
 
     With labels in the batches, good means held-out accuracy; without, it means the same first guesses as the dense
     network (or the same outputs, where they are not scores [batch, classes]). Tuning is towards the dense outputs
-    either way: few labelled images are soon known by heart. A network that tuning made worse counts as it was before.
+    either way: a network overfits few labelled images. If tuning made it worse, the score before tuning counts.
     """
     energies = _energies(epsilon, step, top)
     _check(tolerance, steps, rate)
@@ -113,14 +113,14 @@ def find_energy(
     task = _task(dense, network, _labels(dense, batches, labelled))
     allowed = TOLERANCES[task.measure] if tolerance is None else tolerance
     reference, whole = _score(dense, task), _whole(network, dense)
-    trials: list[Trial] = []
+    trials: list[EnergyTrial] = []
     for energy in progress(energies, "energy"):
         parts = {name: _truncated(split, rank_at(split.spectrum, energy)) for name, split in whole.items()}
         slim = decomposed_copy(dense, parts)
         before = after = _score(slim, task)
         if steps and not _good(before, reference, allowed, task):
             after = _better(before, _score(_tuned(slim, task, steps, rate, seed), task), task)
-        trials.append(Trial(energy, {name: p.rank for name, p in parts.items()}, before, after, reference))
+        trials.append(EnergyTrial(energy, {name: p.rank for name, p in parts.items()}, before, after, reference))
         if _good(after, reference, allowed, task):
             break
     last = trials[-1]
@@ -147,16 +147,16 @@ def _check(tolerance: float | None, steps: int, rate: float) -> None:
 
 def _whole(network: Network, dense: nn.Module) -> dict[str, Decomposition]:
     """The untruncated SVD of every unit's producer, done once for all energies; W as stored, norms not folded in."""
-    found = {}
+    splits = {}
     for unit in network.units:
         layer = unit.producer
         if layer.groups > 1 or type(dense.get_submodule(layer.name)) not in SPLITTABLE:
             continue  # a depthwise conv has no cross-channel rank
         bias = read_tensor(dense, layer.bias).detach() if layer.bias else None
-        found[layer.name] = decompose(read_tensor(dense, layer.weight).detach(), bias)
-    if not found:
+        splits[layer.name] = decompose(read_tensor(dense, layer.weight).detach(), bias)
+    if not splits:
         raise LdrfError(f"{type(network.model).__name__} has no prunable conv or linear module that can be decomposed.")
-    return found
+    return splits
 
 
 def _truncated(parts: Decomposition, rank: int) -> Decomposition:
@@ -173,9 +173,9 @@ def _labels(model: nn.Module, batches: Sequence[Any], labelled: bool | None) -> 
     """All labels in order, or None where there are none or they are not wanted."""
     if labelled is False:
         return None
-    found = [labels_of(model, batch) for batch in batches]
-    if all(labels is not None for labels in found):
-        return torch.cat([labels for labels in found if labels is not None])
+    per_batch = [labels_of(model, batch) for batch in batches]
+    if all(labels is not None for labels in per_batch):
+        return torch.cat([labels for labels in per_batch if labels is not None])
     if labelled:
         raise LdrfError("With labelled=True every batch must be (inputs, labels), the labels whole numbers [batch].")
     return None

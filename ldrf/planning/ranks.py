@@ -15,6 +15,7 @@ from ldrf.calibration.network import Network
 from ldrf.runtime.tables import table
 from ldrf.tracing.interpreter import read_tensor
 from ldrf.tracing.trace import Layer
+from ldrf.units.unit import Unit
 
 
 @dataclass(frozen=True)
@@ -87,3 +88,17 @@ def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> 
         rank = rank_at(weight_spectrum(network.model, layer), energy)
         rows[layer.name] = LayerRank(layer.name, layer.outputs, rank, on_data, layer.name in prunable)
     return Analysis(energy, tuple(rows.values()))
+
+
+def unit_spectra(model: nn.Module, units: tuple[Unit, ...]) -> dict[str, Tensor]:
+    """Singular values of every unit's producing weight, the largest first."""
+    return {unit.name: weight_spectrum(model, unit.producer) for unit in units}
+
+
+def unit_ranks(units: tuple[Unit, ...], spectra: dict[str, Tensor], energy: float) -> dict[str, int]:
+    """z_l of every unit: the low rank of its producer's weight, in neurons where these are several outputs each."""
+    ranks = {}
+    for unit in units:
+        rank = rank_at(spectra[unit.name], energy)
+        ranks[unit.name] = min(-(-rank * unit.width // unit.producer.outputs), unit.width)
+    return ranks

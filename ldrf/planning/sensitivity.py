@@ -14,7 +14,7 @@ from ldrf.algebra.moments import Moments, damped_factor
 from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
-from ldrf.channels.attention_scores import turned_layers, weight_sums
+from ldrf.channels.attention_scores import rotated_layers, weight_sums
 from ldrf.inputs import Inputs
 from ldrf.runtime.processes import sum_all, sum_over
 from ldrf.tracing.interpreter import Weights
@@ -91,7 +91,7 @@ def _cut_alone(
     }
     if unit.compared:
         sums = weight_sums(network.dense, unit.compared)
-        layers |= turned_layers(network.dense, unit.compared, sums, kept, shrinks=False)
+        layers |= rotated_layers(network.dense, unit.compared, sums, kept, shrinks=False)
     elif unit.scores:
         weight, bias = network.dense.affine(unit.producer.node)
         stay = torch.as_tensor(stays(unit.rows, kept))
@@ -121,8 +121,8 @@ def _changes(
 
 
 def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
-    found = {name: values.get(name) for name in trace.outputs}
-    return {name: v for name, v in found.items() if isinstance(v, Tensor) and v.is_floating_point()}
+    outputs = {name: values.get(name) for name in trace.outputs}
+    return {name: v for name, v in outputs.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
 
 def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:

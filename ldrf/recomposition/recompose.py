@@ -14,8 +14,9 @@ from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.network import Network
 from ldrf.runtime.processes import sum_all
 from ldrf.tracing.interpreter import Weights
+from ldrf.tracing.layer import transposed_kernel
 from ldrf.tracing.lean_run import input_values, run_lean
-from ldrf.tracing.trace import Layer, Trace, turned
+from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.indices import stated_sizes
 from ldrf.units.module_surgery import cut_tensors, write_sizes, write_tensors
 
@@ -52,7 +53,7 @@ def _restored(
     """Tensors of a layer and its norm that together compute the folded map W' x + b'."""
     weight, bias = parameters
     bias = bias if bias is not None else weight.new_zeros(len(weight))
-    weight = turned(weight) if layer.is_transposed else weight
+    weight = transposed_kernel(weight) if layer.is_transposed else weight
     norm = layer.norm
     if norm is None:
         return {layer.weight: weight} | ({layer.bias: bias} if layer.bias else {})

@@ -14,7 +14,6 @@ from ldrf.calibration.store import ActivationStore, Key, Owner
 from ldrf.runtime.allocator import give_back
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values, read_by
-from ldrf.tracing.narrowing import CUT_ALONG
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.trace import Trace
 from ldrf.units.unit import Unit
@@ -110,7 +109,7 @@ def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:
     tensors = {piece.tensor for piece in unit.slices}
     reached, forward, wanted = set(made), [], set[str]()
     for node in span:
-        if node.meta.get(CUT_ALONG) in tensors:
+        if trace.cut_along.get(node.name) in tensors:
             forward.append(node)
             reached.add(node.name)
         elif any(n in reached for n in read_by(node)):

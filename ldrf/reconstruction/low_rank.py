@@ -12,23 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
-from ldrf.channels.attention_scores import MOVES, Scores, Sums, turned_layers
+from ldrf.channels.attention_scores import Scores, Sums, rotated_layers
 from ldrf.channels.products import ATTENTION
 from ldrf.reconstruction.problem import Problem, apply_affine, kept_outputs
 from ldrf.reconstruction.solution import Solution
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.operations import operation
+from ldrf.tracing.operator_table import operator_of
 from ldrf.tracing.patches import output_rows
 from ldrf.units.columns import reader_columns
 from ldrf.units.unit import Unit
 
-# Calls that mix positions alike for all neurons of a head.
-NAMES = """
-    mean sum avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d _adaptive_avg_pool2d
-    upsample_nearest2d upsample_bilinear2d
-"""
-LINEAR = MOVES | {f"aten.{name}" for name in NAMES.split()}
-PRODUCTS = {"aten.bmm", "aten.matmul"}
 Parts = tuple[Tensor, tuple[Tensor, ...]]  # heads' outputs of the producer [h, n] and inputs of each consumer [h, n]
 
 
@@ -53,7 +47,7 @@ def svd_solution(problem: Problem, cut: Solution) -> Solution | None:
     scores, parts, solution = problem.unit.compared, linear_parts(problem), cut
     outputs = kept_outputs(problem)
     if scores is not None and outputs.keys() >= set(scores.layers):
-        whole = turned_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
+        whole = rotated_layers(problem.walk.slim, scores, score_sums(problem, scores), problem.kept, shrinks=True)
         own = {node: tuple(t[outputs[node]] for t in affine) for node, affine in whole.items()}
         weight, bias = own.pop(problem.unit.producer.node, (cut.weight, cut.bias))
         solution = replace(cut, weight=weight, bias=bias, partners={**cut.partners, **own})
@@ -92,10 +86,11 @@ def _is_linear(problem: Problem) -> bool:
         read = [n.name in own for n in node.all_input_nodes]
         fused = operation(node) == ATTENTION
         if not any(read) or (node.name in scored and not fused):
-            continue  # scores of queries and keys weigh the values, and are no neurons themselves
-        mixes = operation(node) in PRODUCTS and sum(read) == 1
+            continue  # what comes of queries and keys weighs the values, and is no neuron itself
+        operator = operator_of(node)
+        mixes = operator is not None and operator.kind == "product" and sum(read) == 1
         attends = fused and (sum(read) == 1 or node.name in scored) and _name(node.args[2]) in own
-        if not (operation(node) in LINEAR or mixes or attends):
+        if not ((operator and operator.is_linear) or mixes or attends):
             return False
         own.add(node.name)
     return True

@@ -7,7 +7,6 @@ from functools import cached_property
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx
 
 from ldrf.calibration.store import Key, Role
@@ -16,12 +15,13 @@ from ldrf.reconstruction.metric import distance, measured
 from ldrf.runtime.allocator import give_back
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.layer import apply_affine
 from ldrf.tracing.lean_run import Values
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.patches import output_rows
-from ldrf.tracing.trace import Layer, Trace, turned
+from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.columns import reader_columns
-from ldrf.units.indices import covering, places
+from ldrf.units.indices import covering, cut_to, masks, places
 from ldrf.units.unit import Consumer, Unit
 
 BEHIND = 0.7  # share of the loss taken behind the next activation
@@ -65,18 +65,7 @@ class Problem:
 
 def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> Weights:
     """Weights whose tensors on the unit's path are cut to the kept neurons."""
-    holders = {name: holder for holder, name in trace.names.items()}
-    tensors, layers = {}, {}
-    for piece in unit.slices:
-        index = places(piece.ids, kept)
-        holder = holders[piece.tensor]
-        tensors[holder] = weights.tensors[holder].index_select(piece.dim, index)
-        for layer in (la for la in trace.layers if la.weight == piece.tensor):
-            weight, bias = weights.layers[layer.node]
-            rows = piece.dim == layer.row_dim  # else it reads with a table that is cut, as a tied head does
-            bias = bias[index] if bias is not None and rows else bias
-            layers[layer.node] = weight.index_select(1 - rows, index), bias
-    return weights.with_tensors(tensors).with_layers(layers)
+    return cut_to(trace, weights, masks(unit.slices, kept))
 
 
 @contextmanager
@@ -256,14 +245,3 @@ def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """A consumer's output from its inputs and its matrix [d', o]."""
     layer = consumer.layer
     return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
-
-
-def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """What a layer of this geometry computes with other weights."""
-    if layer.is_linear:
-        return F.linear(x, weight, bias)
-    if layer.is_transposed:
-        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[len(layer.kernel)]
-        return back(x, turned(weight), bias, layer.stride, layer.padding, layer.output_padding, 1, layer.dilation)
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[len(layer.kernel)]
-    return convolve(x, weight, bias, layer.stride, layer.padding, layer.dilation)  # pyright: ignore

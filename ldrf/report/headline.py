@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ldrf.report.runs import Pair, Run
+from ldrf.report.runs import Pair, ReportedRun
 
 GAP = "\N{NO-BREAK SPACE}"
 
@@ -19,12 +19,12 @@ class Tile:
     note: str = ""
 
 
-def tiles(run: Run) -> list[Tile]:
+def tiles(run: ReportedRun) -> list[Tile]:
     """MACs, parameters, latency and accuracy of the slim network against the dense one."""
     return [_accuracy(run), _cost("MACs", run.macs), _cost("Parameters", run.parameters), _latency(run)]
 
 
-def _accuracy(run: Run) -> Tile:
+def _accuracy(run: ReportedRun) -> Tile:
     if run.top1 is None or run.drop is None:
         return Tile("Top-1", "–", "not measured")
     top5 = f"top-5 {percent(run.top5.slim)}, dense {percent(run.top5.dense)}; " if run.top5 else ""
@@ -36,7 +36,7 @@ def _cost(title: str, pair: Pair) -> Tile:
     return Tile(title, f"{pair.ratio:.2f}× fewer", f"{short(pair.dense)} → {short(pair.slim, pair.dense)}")
 
 
-def _latency(run: Run) -> Tile:
+def _latency(run: ReportedRun) -> Tile:
     if run.latency is None:
         return Tile("Latency", "–", "not measured")
     detail = f"{_milliseconds(run.latency.dense)} → {_milliseconds(run.latency.slim)}{GAP}ms"
@@ -48,7 +48,7 @@ def _milliseconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def timing(run: Run) -> str:
+def timing(run: ReportedRun) -> str:
     """How the latency was measured."""
     said = {"images": "image{} at a time", "threads": "thread{}"}
     known = {key: count for key, count in run.timing.items() if key in said}
@@ -72,7 +72,7 @@ def points(change: float) -> str:
     return f"{round(change, 2) + 0.0:+.2f}{GAP}points".replace("-", "\N{MINUS SIGN}")
 
 
-def settings(run: Run) -> dict[str, dict[str, str]]:
+def settings(run: ReportedRun) -> dict[str, dict[str, str]]:
     """What the run was asked for and made with, in groups."""
     source = {key: value for key, value in run.source.items() if value is not None}
     return {

@@ -1,6 +1,6 @@
 """Code to copy from the report: how the slim network is loaded."""
 
-from ldrf.report.runs import Run
+from ldrf.report.runs import ReportedRun
 
 ZOO = {
     "vgg9": ("from ldrf.zoo.vgg9 import VGG9", "VGG9()"),
@@ -9,7 +9,7 @@ ZOO = {
 }
 
 
-def load_code(run: Run) -> str:
+def load_code(run: ReportedRun) -> str:
     """A few lines of Python that load the slim network."""
     imported, made = _architecture(run)
     lines = ["import ldrf", *([imported] if imported else []), ""]
@@ -17,7 +17,7 @@ def load_code(run: Run) -> str:
     return "\n".join(lines)
 
 
-def _architecture(run: Run) -> tuple[str, str]:
+def _architecture(run: ReportedRun) -> tuple[str, str]:
     """The import and the expression that make the dense architecture; its weights do not matter."""
     kind, _, name = run.model.rpartition(":")
     if run.model in ZOO:

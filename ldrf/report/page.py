@@ -2,8 +2,6 @@
 
 import base64
 import hashlib
-import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,11 +11,12 @@ from markupsafe import Markup
 from ldrf._version import __version__
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import PAGE
+from ldrf.files.writing import write_whole
 from ldrf.report import bars, plots
 from ldrf.report.comparison import series_of
 from ldrf.report.headline import points, settings, short, tiles
 from ldrf.report.loading import load_code
-from ldrf.report.runs import Run, UnitRow, read_run
+from ldrf.report.runs import ReportedRun, UnitRow, read_run
 
 TEMPLATES = Path(__file__).parent / "templates"
 # What keeps the page of a deep network, or of many, under a megabyte:
@@ -37,7 +36,8 @@ def write_report(folders: Sequence[str | Path], out: str | Path | None = None) -
     path = _place([run.folder for run in runs]) if out is None else Path(out).expanduser()
     if path.suffix != ".html" or path.is_dir():
         raise LdrfError(f"The report must be a file that ends in .html. Got '{path}' instead.")
-    _write(path, render(runs))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, render(runs))
     return path
 
 
@@ -49,21 +49,7 @@ def _place(folders: Sequence[Path]) -> Path:
     return folders[0].parent / PAGE
 
 
-def _write(path: Path, text: str) -> None:
-    """Write beside the place and rename, so that a page is there whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(beside, 0o644)
-        os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-
-
-def render(runs: Sequence[Run]) -> str:
+def render(runs: Sequence[ReportedRun]) -> str:
     """The page as text: all about one run, or a comparison and a shorter part about each of several."""
     style, script = ((TEMPLATES / name).read_text() for name in ("style.css", "script.js"))
     environment = Environment(
@@ -98,7 +84,7 @@ def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def small_plots(run: Run) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
+def small_plots(run: ReportedRun) -> list[tuple[UnitRow, Markup | None, Markup | None]]:
     """Spectrum and error curve of each unit that has either; of very many, those cut hardest."""
     known = [unit for unit in run.units if unit.spectrum or len(unit.curve) > 1]
     hardest = sorted(known, key=lambda unit: unit.share)[:PLOTTED]

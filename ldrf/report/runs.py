@@ -68,7 +68,7 @@ class Maps:
 
 
 @dataclass(frozen=True)
-class Run:
+class ReportedRun:
     """Everything the page shows about one result folder; what was not measured is None or empty."""
 
     folder: Path
@@ -104,7 +104,7 @@ class Run:
         return None if self.top1 is None else self.top1.dense - self.top1.slim
 
 
-def read_run(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> ReportedRun:
     """Read ``ldrf.json`` and, where it is there, ``report.json`` of a result folder."""
     folder = Path(folder).expanduser()
     record = read_record(folder)
@@ -128,9 +128,9 @@ def _read_details(path: Path) -> dict[str, Any]:
     return details
 
 
-def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Run:
+def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> ReportedRun:
     metrics, accuracy = record["metrics"], record["metrics"].get("accuracy") or {}
-    return Run(
+    return ReportedRun(
         folder=folder,
         kind=str(record["class"]),
         speedup=_number(record["speedup"]),

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 import shutil
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,6 +14,7 @@ from tqdm import tqdm
 
 from ldrf.errors import LdrfError
 from ldrf.files.strict_json import plain, read_json
+from ldrf.files.writing import write_whole
 from ldrf.result import versions
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
@@ -70,9 +70,7 @@ class Shelf:
             "versions": versions(),
         }
         self.folder.mkdir(parents=True, exist_ok=True)
-        beside = self._file(cell).with_suffix(".tmp")
-        beside.write_text(json.dumps(plain(record), indent=1) + "\n")
-        os.replace(beside, self._file(cell))
+        write_whole(self._file(cell), json.dumps(plain(record), indent=1) + "\n")
         return record
 
     def clear(self, cell: Cell) -> None:
@@ -101,7 +99,7 @@ def _is_record(found: Any) -> TypeGuard[Record]:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunSummary:
     """What came of a list of cells: records of the finished, names of those left, reasons of those refused."""
 
     done: dict[str, Record]
@@ -119,7 +117,7 @@ def run_cells(
     glob: str = "*",
     minutes: float | None = None,
     again: bool = False,
-) -> Run:
+) -> RunSummary:
     """Measure the cells whose name matches ``glob`` and that are not on the shelf yet, starting none after ``minutes``.
 
     Every finished cell is in the result, whether it was measured now or before. With ``again`` those that match are
@@ -146,7 +144,7 @@ def run_cells(
             bar.set_postfix_str(f"about {spell(left)} left")
             tqdm.write(f"{cell.name}: {refusal or _told(shelf.find(cell))}, about {spell(left)} left")
     done = {cell.name: record for cell in cells if (record := shelf.find(cell))}
-    return Run(done, tuple(c.name for c in cells if c.name not in done and c.name not in refused), refused)
+    return RunSummary(done, tuple(c.name for c in cells if c.name not in done and c.name not in refused), refused)
 
 
 def _that_start_from(chosen: Sequence[Cell], cells: Sequence[Cell]) -> list[Cell]:

@@ -1,11 +1,11 @@
 """Figures as data, and how matplotlib draws them: the same figure always gives the same SVG."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ldrf.errors import LdrfError
+from ldrf.files.writing import replacing
 from ldrf.reproduce.maps import unpack
 
 if TYPE_CHECKING:
@@ -97,9 +97,8 @@ def draw(figure: Figure, path: Path) -> None:
         else:
             _draw_lines(canvas.subplots(), figure)
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_suffix(".tmp")
-        canvas.savefig(beside, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
-    os.replace(beside, path)
+        with replacing(path) as beside:
+            canvas.savefig(beside, format="svg", metadata={"Date": None, "Creator": None}, facecolor="white")
 
 
 def _size(figure: Figure) -> tuple[float, float]:

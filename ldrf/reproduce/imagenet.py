@@ -6,7 +6,7 @@ from ldrf.reproduce import paper
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.figures import LineChart, Series
 from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune_cell
-from ldrf.reproduce.rivals import COLOURS, MARK, titled
+from ldrf.reproduce.rivals import COMPARED, MARK, titled
 from ldrf.reproduce.tables import MISSING, Table, compared, number
 
 RIVALS = ("ldrf-together", "he2017", "thinet", "li2017", "torch-pruning-l1")
@@ -111,7 +111,7 @@ def _chart(name: str, found: Outcomes, speedups: tuple[float, ...], told: _Told)
     for method in ("ldrf", *RIVALS):
         points = [(s, d) for s in speedups if (d := found.drop(f"{method}-{s:g}x", "top5")) is not None]
         if points:
-            series.append(Series(titled(method), tuple(points), COLOURS[method]))
+            series.append(Series(titled(method), tuple(points), COMPARED[method].colour))
     if series:
         points = tuple((speedup, lost) for title, _, lost, speedup in told.results if title.startswith("LDRF"))
         series.append(Series(f"LDRF in the paper, fine-tuned {MARK}", points, "#222222", "", "x"))

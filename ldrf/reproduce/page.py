@@ -1,11 +1,11 @@
 """``docs/results.md`` and its figures, made from the files of results and from the notes on them."""
 
-import os
 import tomllib
 from pathlib import Path
 
 from ldrf.errors import LdrfError
 from ldrf.files.strict_json import LIMIT, read_bytes
+from ldrf.files.writing import write_whole
 from ldrf.reproduce.cells import spell
 from ldrf.reproduce.figures import draw
 from ldrf.reproduce.recipe import Section
@@ -31,9 +31,7 @@ def write_page(results: Path, docs: Path) -> list[Path]:
             parts.append(text)
             written += figures
     docs.mkdir(parents=True, exist_ok=True)
-    beside = docs / "results.tmp"
-    beside.write_text("\n".join(parts))
-    os.replace(beside, docs / "results.md")
+    write_whole(docs / "results.md", "\n".join(parts))
     return [docs / "results.md", *written]
 
 

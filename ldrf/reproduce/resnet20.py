@@ -3,7 +3,7 @@
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.figures import LineChart, Series
 from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune_cell
-from ldrf.reproduce.rivals import COLOURS, MARK, METHODS, titled
+from ldrf.reproduce.rivals import COMPARED, MARK, titled
 from ldrf.reproduce.tables import Table, number
 
 SPEEDUPS = (1.5, 2.0, 3.0)
@@ -21,7 +21,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def _others(first: Cell, setting: str, scale: Scale) -> list[Cell]:
-    return [prune_cell(f"{m}-{setting}", m, scale, source=first) for m in METHODS if m != "ldrf"]
+    return [prune_cell(f"{m}-{setting}", m, scale, source=first) for m in COMPARED if m != "ldrf"]
 
 
 def sections(found: Outcomes) -> list[Section]:
@@ -31,7 +31,7 @@ def sections(found: Outcomes) -> list[Section]:
 
 def _all_methods(found: Outcomes) -> Section:
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         names = [f"{method}-{s:g}x" for s in SPEEDUPS]
         pairs = [(number(found.value(n)), number(found.drop(n))) for n in names]
         rows.append((titled(method), *(cell for pair in pairs for cell in pair)))
@@ -48,18 +48,18 @@ def _all_methods(found: Outcomes) -> Section:
 
 def _chart(found: Outcomes) -> LineChart:
     series = []
-    for method in METHODS:
+    for method in COMPARED:
         points = [(s, top1) for s in SPEEDUPS if (top1 := found.value(f"{method}-{s:g}x")) is not None]
         if points:
-            line = ":" if METHODS[method].labels else "-"
-            series.append(Series(titled(method), tuple(points), COLOURS[method], line))
+            line = ":" if COMPARED[method].labels else "-"
+            series.append(Series(titled(method), tuple(points), COMPARED[method].colour, line))
     caption = "ResNet-20: top-1 without fine-tuning at LDRF's widths."
     return LineChart("resnet20-methods", caption, "speed-up (MACs)", "top-1, %", tuple(series), SPEEDUPS)
 
 
 def _uniform(found: Outcomes) -> Section:
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         names = (f"{method}-2x", f"{method}-2x-uniform")
         rows.append((titled(method), *(number(found.value(n)) for n in names), number(found.drop(names[1]))))
     reached = number(found.speedup("ldrf-2x-uniform"), 2, "x")

@@ -1,7 +1,6 @@
 """``results/<recipe>.json``: everything a run found, with what is needed to make it again."""
 
 import json
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 
 from ldrf.errors import LdrfError
 from ldrf.files.strict_json import plain, read_json
+from ldrf.files.writing import write_whole
 from ldrf.reproduce.recipe import Outcomes, Scale
 
 
@@ -58,9 +58,7 @@ def write(results: Results, folder: Path) -> Path:
     """Write ``folder/<recipe>.json``, whole or not at all."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{results.recipe}.json"
-    beside = path.with_suffix(".tmp")
-    beside.write_text(json.dumps(plain(asdict(results)), indent=1, ensure_ascii=False) + "\n")
-    os.replace(beside, path)
+    write_whole(path, json.dumps(plain(asdict(results)), indent=1, ensure_ascii=False) + "\n")
     return path
 
 

@@ -9,46 +9,49 @@ from torch import nn
 
 from ldrf.data.plugins import load_factory
 from ldrf.errors import LdrfError
+from ldrf.registry import METHODS
 
 
 @dataclass(frozen=True)
-class Method:
-    """A name for tables, and whether the method needs labels."""
+class ComparedMethod:
+    """What tables and charts call a method, the colour of its line, and whether it needs labels."""
 
     title: str
+    colour: str
     labels: bool = False
 
 
-METHODS = {
-    "ldrf": Method("LDRF"),
-    "ldrf-together": Method("LDRF, then all units together"),
-    "he2017": Method("He et al. 2017"),
-    "thinet": Method("ThiNet (Luo 2017)"),
-    "li2017": Method("filter L1 (Li 2017)"),
-    "torch-pruning-l1": Method("Torch-Pruning, L1"),
-    "aimet": Method("AIMET, channel pruning"),
-    "molchanov2017": Method("Taylor (Molchanov 2017)", labels=True),
-    "torch-pruning-taylor": Method("Torch-Pruning, Taylor", labels=True),
-    "hu2016": Method("APoZ (Hu 2016)"),
-    "liu2017": Method("BN scale (Liu 2017)"),
-    "activation": Method("activation"),
-    "random": Method("random (Mittal 2018)"),
+# Methods that have no file of their own in ldrf/methods.
+BESIDE = {
+    "ldrf-together": ComparedMethod("LDRF, then all units together", "#3fb68b"),
+    "torch-pruning-l1": ComparedMethod("Torch-Pruning, L1", "#b08900"),
+    "aimet": ComparedMethod("AIMET, channel pruning", "#e07b39"),
+    "torch-pruning-taylor": ComparedMethod("Torch-Pruning, Taylor", "#7a4b1e", labels=True),
 }
-COLOURS = {
-    "ldrf": "#0b6e4f",
-    "ldrf-together": "#3fb68b",
-    "he2017": "#c8553d",
-    "thinet": "#2f6db5",
-    "li2017": "#8a5fbf",
-    "torch-pruning-l1": "#b08900",
-    "aimet": "#e07b39",
-    "molchanov2017": "#d1689f",
-    "torch-pruning-taylor": "#7a4b1e",
-    "hu2016": "#4aa3a2",
-    "liu2017": "#6f8f2f",
-    "activation": "#9a9a9a",
-    "random": "#444444",
-}
+# The order of rows and lines; a method that is not named here comes last.
+ORDER = (
+    "ldrf",
+    "ldrf-together",
+    "he2017",
+    "thinet",
+    "li2017",
+    "torch-pruning-l1",
+    "aimet",
+    "molchanov2017",
+    "torch-pruning-taylor",
+    "hu2016",
+    "liu2017",
+)
+
+
+def compared_methods() -> dict[str, ComparedMethod]:
+    """Every method by name: those of the library, and those beside it."""
+    own = {name: METHODS.find(name) for name in METHODS.names}
+    known = {name: ComparedMethod(m.title or name, m.colour, m.labelled) for name, m in own.items()} | BESIDE
+    return {name: known[name] for name in sorted(known, key=lambda n: ORDER.index(n) if n in ORDER else len(ORDER))}
+
+
+COMPARED = compared_methods()
 MARK = "†"  # behind the name of what uses labels
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -73,7 +76,7 @@ EXTERNAL = {
 
 def titled(method: str) -> str:
     """The method's name for a table, marked where it uses labels."""
-    known = METHODS[method]
+    known = COMPARED[method]
     return f"{known.title} {MARK}" if known.labels else known.title
 
 
@@ -82,7 +85,7 @@ def prune_externally(
 ) -> nn.Module:
     """The slim network that another library makes.
 
-    Torch-Pruning takes the same share of every layer that meets the speed-up: it has no widths to be told.
+    Torch-Pruning takes the same share of every layer that meets the speed-up: it takes no widths.
     """
     known = EXTERNAL[method]
     prune = load_factory(f"{BENCHMARKS}/{known.adapter}")
@@ -90,5 +93,5 @@ def prune_externally(
         return prune(model, list(batches), speedup if known.takes == "speedup" else widths, *known.options).eval()
     except ModuleNotFoundError as problem:
         raise LdrfError(
-            f"{METHODS[method].title} needs {problem.name}: pip install 'ldrf[{known.needs}]'."
+            f"{COMPARED[method].title} needs {problem.name}: pip install 'ldrf[{known.needs}]'."
         ) from problem

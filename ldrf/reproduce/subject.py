@@ -1,6 +1,5 @@
 """What a recipe is run on: a dense network, images to calibrate on and images to evaluate on."""
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -8,6 +7,7 @@ from torch import nn
 
 from ldrf.data.cifar10 import LabelledImages, Split
 from ldrf.data.sources import Batches
+from ldrf.files.checksums import state_checksum, tensor_bytes
 from ldrf.inputs import Inputs, read_inputs
 
 
@@ -22,15 +22,12 @@ class Subject:
 
     def digest(self) -> str:
         """A hash of all weights, of the first images of both sets and of how many batches there are."""
-        found = hashlib.sha256()
-        for name, tensor in self.model.state_dict().items():
-            found.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        parts: list[bytes | memoryview] = []
         for batches in (self.train, self.test):
-            first = read_inputs(self.model, next(iter(batches)))
-            for tensor in first.tensors():
-                found.update(str(tuple(tensor.shape)).encode() + tensor.contiguous().numpy().tobytes())
-            found.update(str(len(getattr(batches, "rows", ()))).encode())
-        return found.hexdigest()[:20]
+            for tensor in read_inputs(self.model, next(iter(batches))).tensors():
+                parts += [str(tuple(tensor.shape)).encode(), tensor_bytes(tensor)]
+            parts.append(str(len(getattr(batches, "rows", ()))).encode())
+        return state_checksum(self.model.state_dict(), parts)[:20]
 
     def example(self, images: int) -> Inputs:
         """The first ``images`` test images as the network takes them."""

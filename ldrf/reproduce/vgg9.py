@@ -5,10 +5,10 @@ from dataclasses import replace
 from ldrf.reproduce import paper
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.recipe import QUICK, Recipe, Scale, prune_cell
-from ldrf.reproduce.rivals import METHODS
+from ldrf.reproduce.rivals import COMPARED
 from ldrf.reproduce.vgg9_sections import CRITERIA, SELECTION_IMAGES, SELECTION_STEPS, SPEEDUPS, sections, selected
 
-RIVALS = tuple(m for m in METHODS if m not in ("ldrf", "he2017"))
+RIVALS = tuple(m for m in COMPARED if m not in ("ldrf", "he2017"))
 WATCHED = 2000  # test images on which fine-tuning is watched; its end is measured on all
 IMAGE = 7  # the test image of Fig. 6
 

@@ -3,7 +3,7 @@
 from ldrf.reproduce import paper
 from ldrf.reproduce.figures import BarChart, Figure, LineChart, MapSheet, Series
 from ldrf.reproduce.recipe import Outcomes, Section
-from ldrf.reproduce.rivals import COLOURS, MARK, METHODS, titled
+from ldrf.reproduce.rivals import COMPARED, MARK, titled
 from ldrf.reproduce.tables import Table, compared, number, signed, spread
 
 SPEEDUPS = tuple(paper.VGG9_WIDTHS)
@@ -166,11 +166,13 @@ def _drop_chart(found: Outcomes) -> LineChart:
         for suffix, word, line in (("", "before", "-"), ("-tuned", f"after fine-tuning {MARK}", "--")):
             points = [(s, d) for s in SPEEDUPS if (d := found.drop(f"{method}-{s}x{suffix}")) is not None]
             if points:
-                label = f"{METHODS[method].title}, {word}"
-                series.append(Series(label, tuple(points), COLOURS[method], line))
+                label = f"{COMPARED[method].title}, {word}"
+                series.append(Series(label, tuple(points), COMPARED[method].colour, line))
         points = tuple((5, drops[method]) for drops in (paper.VGG9_BEFORE, paper.VGG9_AFTER))
         if any(found.drop(f"{m}-{s}x") is not None for m in PAIR for s in SPEEDUPS):
-            series.append(Series(f"{METHODS[method].title}, the paper's Tab. 5", points, COLOURS[method], "", "x"))
+            series.append(
+                Series(f"{COMPARED[method].title}, the paper's Tab. 5", points, COMPARED[method].colour, "", "x")
+            )
     caption = "Fig. 5: points of top-1 lost at the paper's four width settings."
     return LineChart(
         "vgg9-fig5", caption, "speed-up setting (MACs)", "top-1 lost, points", tuple(series), SPEEDUPS, True
@@ -186,7 +188,7 @@ def _curve_chart(found: Outcomes) -> LineChart:
             if tuned:
                 watched = tuned["watched"]
                 points = ((0.0, tuned["start"]), *((step, top1) for step, _, top1 in tuned["curve"]))
-                series.append(Series(f"{METHODS[method].title}, {s}x", points, COLOURS[method], line, "."))
+                series.append(Series(f"{COMPARED[method].title}, {s}x", points, COMPARED[method].colour, line, "."))
     caption = f"Fine-tuning {MARK}: top-1 on {watched:,} test images."
     return LineChart("vgg9-curves", caption, "iterations of 100 images", "top-1, %", tuple(series))
 
@@ -225,7 +227,7 @@ def _fig7b(found: Outcomes) -> Section:
         + ". The paper asks this of VGG-16 in its Fig. 7b and writes no numbers there; this is VGG-9 at Tab. 1's "
         "widths."
     )
-    labels = {"MACs": ("dense MACs / slim MACs", "#b8c4bb"), "time": ("measured on CPU", COLOURS["ldrf"])}
+    labels = {"MACs": ("dense MACs / slim MACs", "#b8c4bb"), "time": ("measured on CPU", COMPARED["ldrf"].colour)}
     series = tuple(Series(labels[k][0], tuple(points), labels[k][1]) for k, points in bars.items() if points)
     chart = BarChart(
         "vgg9-fig7b", "Speed-up in theory and on a CPU.", tuple(f"{s}x" for s in SPEEDUPS), "speed-up", series
@@ -239,7 +241,7 @@ def _fig7b(found: Outcomes) -> Section:
 def _rivals(found: Outcomes) -> Section:
     told = {"ldrf": paper.VGG9_BEFORE["ldrf"], "he2017": paper.VGG9_BEFORE["he2017"]}
     rows = []
-    for method in METHODS:
+    for method in COMPARED:
         name = f"{method}-5x"
         drop = compared(told.get(method), found.drop(name))
         rows.append((titled(method), *drop, number(found.value(name)), number(found.speedup(name), 2, "x")))

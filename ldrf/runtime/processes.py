@@ -4,7 +4,6 @@ Every function is the identity in a single process. Work is started with ``torch
 ``torch.distributed``; the same batches are given to all, and each keeps its share of every chunk.
 """
 
-import zlib
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -72,18 +71,18 @@ def gather(value: T) -> list[T]:
     """The values of all processes, in order."""
     if count() == 1:
         return [value]
-    found: list[Any] = [None] * count()
-    together(lambda: dist.all_gather_object(found, value))
-    return found
+    values: list[Any] = [None] * count()
+    together(lambda: dist.all_gather_object(values, value))
+    return values
 
 
 def agreed(value: T) -> T:
     """The first process's value, for all: choices and weights never differ by the rounding of one machine."""
     if count() == 1:
         return value
-    told: list[Any] = [value if is_first() else None]
-    together(lambda: dist.broadcast_object_list(told))
-    return told[0]
+    carrier: list[Any] = [value if is_first() else None]
+    together(lambda: dist.broadcast_object_list(carrier))
+    return carrier[0]
 
 
 def from_first(make: Callable[[], T]) -> T:
@@ -112,14 +111,11 @@ def joined(found: dict[K, V]) -> dict[K, V]:
     return {name: value for part in gather(found) for name, value in part.items()}
 
 
-def check_same(tensors: Iterable[Tensor], what: str) -> None:
-    """Raise unless all processes were given the same ``what``, bit for bit."""
+def check_same(checksum: Callable[[], str], what: str) -> None:
+    """Raise unless all processes were given the same ``what``: the same ``checksum``, which one process never takes."""
     if count() == 1:
         return
-    digest = 0
-    for tensor in tensors:
-        digest = zlib.crc32(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes(), digest)
-    if len(set(gather(digest))) > 1:
+    if len(set(gather(checksum()))) > 1:
         raise LdrfError(
             f"All {count()} processes must be given the same {what}: each takes its own share of them. "
             "Got others in some: use no DistributedSampler, and the same seed where they are shuffled."
@@ -131,9 +127,9 @@ def together(act: Callable[[], Any]) -> None:
     try:
         act()
     except RuntimeError as problem:
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise LdrfError(
-            f"Process {rank()} of {count()} lost the others, as one of them ended or cannot be reached: {first}"
+            f"Process {rank()} of {count()} lost the others, as one of them ended or cannot be reached: "
+            f"{first_line(problem)}"
         ) from problem
 
 

@@ -15,11 +15,12 @@ from safetensors.torch import save as serialised
 from torch import Tensor, nn
 
 from ldrf.errors import LdrfError
+from ldrf.files.checksums import file_checksum
 from ldrf.files.record import read_record, sealed
 from ldrf.files.result_folders import DETAILS, RECORD, WEIGHTS, check_place, new_folder, swap
 from ldrf.files.strict_json import plain
-from ldrf.files.tensor_files import HEADER, digest, file_size, first_odd, read_safetensors
-from ldrf.files.writing import told, write_through
+from ldrf.files.tensor_files import HEADER, file_size, first_odd, read_safetensors
+from ldrf.files.writing import disk_errors_as_sentence, write_through
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.processes import is_first
 from ldrf.saving.fitting import check_fits, check_runs
@@ -53,7 +54,7 @@ def save(
     record = _record(result, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
     check_place(folder)
     check_belongs(folder, record)
-    with told(f"save to '{folder}'"):
+    with disk_errors_as_sentence(f"save to '{folder}'"):
         beside = new_folder(folder)
         try:
             write_through(beside / WEIGHTS, weights)
@@ -69,14 +70,14 @@ def save(
 
 def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
-    seen: set[int] = set()
-    found = {}
+    stored: set[int] = set()
+    tensors = {}
     for name, tensor in model.state_dict().items():
-        if tensor.data_ptr() in seen and tensor.numel():
+        if tensor.data_ptr() in stored and tensor.numel():
             continue
-        seen.add(tensor.data_ptr())
-        found[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
-    return found
+        stored.add(tensor.data_ptr())
+        tensors[name] = tensor.detach().cpu().clone(memory_format=torch.contiguous_format)
+    return tensors
 
 
 def _record(
@@ -86,10 +87,10 @@ def _record(
     source: dict[str, Any],
     weights: bytes,
 ) -> dict[str, Any]:
-    told = dict(result.as_dict())
-    costs = {"macs": told.pop("macs"), "parameters": told.pop("parameters")}
+    figures = dict(result.as_dict())
+    costs = {"macs": figures.pop("macs"), "parameters": figures.pop("parameters")}
     return {
-        **told,
+        **figures,
         "class": type(result.model).__name__,
         "metrics": {**costs, **metrics},
         "source": source,
@@ -135,7 +136,7 @@ def _read_weights(path: Path, record: dict[str, Any], model: nn.Module) -> dict[
     try:
         if file_size(path) > room:
             raise LdrfError(f"'{path}' is larger than the dense {type(model).__name__}: it does not belong to it.")
-        if digest(path) != record.get("sha256"):
+        if file_checksum(path) != record.get("sha256"):
             raise LdrfError(
                 f"'{path}' is damaged: its contents do not match the checksum in {RECORD}; save the result again."
             )

@@ -1,8 +1,6 @@
 """A slim model as one file for deployment: ONNX, PyTorch's own .pt2, or its plain state dict; batch size left free."""
 
 import copy
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
+from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.saving.checkpoint import storable_tensors
@@ -63,15 +62,9 @@ def export(
     module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().cpu()
     inputs = _as_floats_of(module, _example(model, module, example))
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}-", suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    try:
-        error = WRITERS[format](module, inputs, Path(name))
-        os.chmod(name, 0o644)
-        size = os.path.getsize(name)
-        os.replace(name, path)
-    finally:
-        Path(name).unlink(missing_ok=True)
+    with replacing(path) as beside:
+        error = WRITERS[format](module, inputs, beside)
+        size = beside.stat().st_size
     return Exported(path, format, error, size)
 
 
@@ -116,7 +109,7 @@ def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
                 output_names=names,
             )
         except Exception as problem:
-            raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {_first_line(problem)}") from problem
+            raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {first_line(problem)}") from problem
     return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
 
 
@@ -193,7 +186,7 @@ def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[
             found = [t for t in run(part) if isinstance(t, Tensor)]
         except Exception as problem:
             raise LdrfError(
-                f"The exported {name} does not run with {rows} rows, so it is not written: {_first_line(problem)}"
+                f"The exported {name} does not run with {rows} rows, so it is not written: {first_line(problem)}"
             ) from problem
         for mine, other in zip(wanted, found, strict=True):
             gap = float((mine.double() - other.double()).abs().max()) if mine.numel() else 0.0
@@ -201,7 +194,3 @@ def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[
                 raise LdrfError(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")
             largest = max(largest, gap)
     return largest
-
-
-def _first_line(problem: Exception) -> str:
-    return str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__

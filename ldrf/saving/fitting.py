@@ -1,4 +1,4 @@
-"""Whether saved tensors fit a fresh model, and one another: told before a model is handed out that cannot run."""
+"""Whether saved tensors fit a fresh model, and one another: checked before a model that cannot run is returned."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import made_up_inputs
 
 
@@ -46,12 +46,10 @@ def check_runs(folder: Path, described: Mapping[str, Any] | None, dense: nn.Modu
     wanted = _output_shapes(dense, described) if described else None
     if wanted is None or isinstance(wanted, Exception):
         return
-    found = _output_shapes(slim, described or {})
-    if isinstance(found, Exception) or found != wanted:
-        told = str(found).strip().splitlines()[0] if isinstance(found, Exception) and str(found).strip() else ""
-        raise LdrfError(
-            f"'{folder}' does not fit this model: its tensors do not fit one another ({told or 'other outputs'})."
-        )
+    shapes = _output_shapes(slim, described or {})
+    if isinstance(shapes, Exception) or shapes != wanted:
+        reason = first_line(shapes) if isinstance(shapes, Exception) else "other outputs"
+        raise LdrfError(f"'{folder}' does not fit this model: its tensors do not fit one another ({reason}).")
 
 
 @torch.no_grad()

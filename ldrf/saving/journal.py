@@ -28,7 +28,8 @@ from ldrf.errors import LdrfError
 from ldrf.files.checksums import fingerprint
 from ldrf.files.result_folders import JOURNAL, LEARNED, LOCK, RECORD, SETTINGS, check_place, unfinished
 from ldrf.files.strict_json import read_json
-from ldrf.files.writing import told, write_whole
+from ldrf.files.writing import disk_errors_as_sentence, write_whole
+from ldrf.planning.findings import Findings
 from ldrf.planning.plan import Plan
 from ldrf.reconstruction.solution import Solution
 from ldrf.reconstruction.unit_solver import Reconstruction
@@ -61,16 +62,6 @@ class Lock:
             return
 
 
-@dataclass(frozen=True)
-class Learned:
-    """What stage 1 learned and stage 2 reads; the surveys come without their Gram matrices."""
-
-    plan: Plan
-    surveys: dict[str, Survey]
-    removals: dict[str, Removal]
-    metrics: dict[str, Tensor]
-
-
 @dataclass
 class Journal:
     """The journal of one run; without a folder it keeps nothing and knows nothing."""
@@ -101,43 +92,42 @@ class Journal:
             self.lock = Lock(self.folder)
             compare(self.folder.parent, self.settings, _read_settings(self.folder / SETTINGS))
 
-    def learned(self) -> Learned | None:
-        """What stage 1 of this run learned, if it had come to its end."""
-        return None if self.folder is None else from_first(self._learned)
+    def findings(self) -> Findings | None:
+        """What stage 1 of this run found, if it had come to its end."""
+        return None if self.folder is None else from_first(self._findings)
 
-    def _learned(self) -> Learned | None:
+    def _findings(self) -> Findings | None:
         if self.folder is None or not (self.folder / LEARNED).exists():
             return None
         facts, tables = _read(self.folder / LEARNED)
         removals = {name: Removal(order, tables["errors"][name]) for name, order in tables["order"].items()}
         surveys = {name: Survey([], zeros, tables["activity"][name]) for name, zeros in tables["zeros"].items()}
-        return Learned(
-            Plan(facts["widths"], tables["curves"], facts["curves_of"]), surveys, removals, tables["metrics"]
-        )
+        plan = Plan(facts["widths"], tables["curves"], facts["curves_of"])
+        return Findings(plan, surveys, removals, tables["metrics"])
 
-    def keep_learned(self, found: Learned) -> Learned:
-        """Note what stage 1 learned, and hand it back; before that, a run leaves nothing in its folder."""
+    def keep_findings(self, findings: Findings) -> Findings:
+        """Note what stage 1 found, and hand it back; before that, a run leaves nothing in its folder."""
         if self.folder is not None:
-            from_first(lambda: self._keep_learned(found))
-        return found
+            from_first(lambda: self._keep_findings(findings))
+        return findings
 
-    def _keep_learned(self, found: Learned) -> None:
+    def _keep_findings(self, findings: Findings) -> None:
         if self.folder is None:
             return
-        with told(f"begin a run in '{self.folder.parent}'"):
+        with disk_errors_as_sentence(f"begin a run in '{self.folder.parent}'"):
             self.folder.mkdir(parents=True, exist_ok=True)
             self.lock = Lock(self.folder)
             text = json.dumps({"format": FORMAT, "settings": self.settings}, indent=2)
             write_whole(self.folder / SETTINGS, f"{text}\n".encode())
         tables = {
-            "curves": found.plan.curves,
-            "zeros": {name: s.zeros for name, s in found.surveys.items()},
-            "activity": {name: s.activity for name, s in found.surveys.items()},
-            "order": {name: r.order for name, r in found.removals.items()},
-            "errors": {name: r.errors for name, r in found.removals.items()},
-            "metrics": found.metrics,
+            "curves": findings.plan.curves,
+            "zeros": {name: s.zeros for name, s in findings.surveys.items()},
+            "activity": {name: s.activity for name, s in findings.surveys.items()},
+            "order": {name: r.order for name, r in findings.removals.items()},
+            "errors": {name: r.errors for name, r in findings.removals.items()},
+            "metrics": findings.metrics,
         }
-        self._write(LEARNED, {"widths": found.plan.widths, "curves_of": found.plan.curves_of}, tables)
+        self._write(LEARNED, {"widths": findings.plan.widths, "curves_of": findings.plan.curves_of}, tables)
 
     def solved(self, index: int, unit: Unit) -> Reconstruction | None:
         """The solution this run had found for a unit, if it had."""
@@ -183,7 +173,7 @@ class Journal:
         }
         head = json.dumps({"facts": facts, "rows": rows})
         data = save(tensors, {"ldrf": head, "sha256": _digest(head, tensors)})
-        with told(f"write '{self.folder / name}'", REMEDY):
+        with disk_errors_as_sentence(f"write '{self.folder / name}'", REMEDY):
             write_whole(self.folder / name, data)
 
 
@@ -214,7 +204,7 @@ def discard(folder: Path) -> None:
     """Throw an unfinished run away, unless another process is at it."""
     check_place(folder)
     if unfinished(folder):
-        with told(f"clear '{folder / JOURNAL}' away"):
+        with disk_errors_as_sentence(f"clear '{folder / JOURNAL}' away"):
             held = Lock(folder / JOURNAL)
             shutil.rmtree(folder / JOURNAL)
             held.release()

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.layout import lay_out
 
@@ -33,7 +33,7 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
         files = {inspect.getsourcefile(type(module)) for module in model.modules()}
         own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
         where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
-        first = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
+        first = first_line(problem)
         raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
 
 
@@ -97,7 +97,7 @@ def known_size(size: Any) -> int | None:
 
 def _is_users(path: Path) -> bool:
     """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
-    return path.is_file() and not {Path(__file__).parent, Path(torch.__file__).parent} & set(path.parents)
+    return path.is_file() and not {Path(__file__).parents[1], Path(torch.__file__).parent} & set(path.parents)
 
 
 def _installed(filename: str) -> bool:
@@ -126,9 +126,9 @@ def working_copy(model: nn.Module) -> nn.Module:
     try:
         copied = copy.deepcopy(model)
     except Exception as problem:
-        told = str(problem).strip().splitlines()[0] if str(problem).strip() else type(problem).__name__
         raise LdrfError(
-            f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {told} Where weights are computed "
-            "from others, as by torch.nn.utils.weight_norm, take that off first (remove_weight_norm)."
+            f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {first_line(problem)} Where "
+            "weights are computed from others, as by torch.nn.utils.weight_norm, take that off first "
+            "(remove_weight_norm)."
         ) from problem
     return lay_out(copied.eval().float().cpu(), torch.contiguous_format)

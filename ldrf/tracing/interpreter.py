@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from ldrf.tracing.narrowing import RESHAPES, narrowed_args
-from ldrf.tracing.operations import LINEARS, TRANSPOSED, bound_args, operation, source_of
-from ldrf.tracing.trace import Norm, Trace, turned
+from ldrf.tracing.layer import Norm, apply_affine, transposed_kernel
+from ldrf.tracing.narrowing import narrowed
+from ldrf.tracing.operations import source_of
+from ldrf.tracing.operator_table import operator_of
+from ldrf.tracing.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,8 @@ def folded(trace: Trace, model: nn.Module) -> Weights:
     layers: dict[str, tuple[Tensor, Tensor | None]] = {}
     for layer in trace.layers:
         weight, bias = own[layer.weight], own[layer.bias] if layer.bias else None
-        weight = (turned(weight) if layer.is_transposed else weight).contiguous()  # see layout.py: not all is safe
+        weight = transposed_kernel(weight) if layer.is_transposed else weight
+        weight = weight.contiguous()  # see layout.py: not all is safe
         layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
     tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
     return Weights(layers, tensors)
@@ -63,43 +64,28 @@ def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[s
         if node.name in values:
             continue
         if node.name in weights.layers:
-            values[node.name] = _apply_layer(node, weights.layers[node.name], values)
+            layer, x = trace.layer_at[node.name], values[source_of(node)]
+            values[node.name] = apply_affine(layer, x, *weights.layers[node.name])
         elif node.name in fused:  # the getitem behind a folded norm: the layer's own output
             values[node.name] = values[node.args[0].args[0].name]  # pyright: ignore
         elif any(user.name in fused for user in node.users):
             continue
         else:
-            values[node.name] = _apply(node, weights, values)
+            values[node.name] = _apply(trace, node, weights, values)
     return values
 
 
-def _apply_layer(node: fx.Node, parameters: tuple[Tensor, Tensor | None], values: dict[str, Any]) -> Tensor:
-    weight, bias = parameters
-    x = values[source_of(node)]
-    if operation(node) in LINEARS:
-        return F.linear(x, weight, bias)
-    args = bound_args(node)
-    groups = int(args.get("groups", 1))
-    if groups > 1:  # they go whole, so a cut weight has as many fewer of them as it has fewer outputs
-        groups = groups * weight.shape[0] // int(node.meta["val"].shape[1])
-    options = [args.get("stride", 1), args.get("padding", 0)]
-    if operation(node) in TRANSPOSED:
-        back = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}[weight.ndim - 2]
-        options += [args.get("output_padding", 0), 1, args.get("dilation", 1)]
-        return back(x, turned(weight), bias, *options)
-    convolve = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}[weight.ndim - 2]
-    return convolve(x, weight, bias, *options, args.get("dilation", 1), groups)  # pyright: ignore[reportCallIssue]
-
-
-def _apply(node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
+def _apply(trace: Trace, node: fx.Node, weights: Weights, values: dict[str, Any]) -> Any:
     def look_up(n: fx.Node) -> Any:
         return values[n.name] if n.name in values else weights.tensors[n.name]
 
     args: Any = fx.map_arg(node.args, look_up)
     kwargs: Any = fx.map_arg(node.kwargs, look_up)
-    args = narrowed_args(operation(node), node, args)
-    if operation(node) in RESHAPES:  # slim maps may lie in memory in another order than the traced ones
-        return torch.reshape(args[0], args[1])
+    operator = operator_of(node)
+    if operator and operator.sizes:
+        args, kwargs = narrowed(operator.sizes, node, args, kwargs, trace.channel_dims.get(node.name))
+    if operator and operator.runs_as:
+        return operator.runs_as(*args)
     return node.target(*args, **kwargs)  # pyright: ignore
 
 

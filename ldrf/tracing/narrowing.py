@@ -1,93 +1,106 @@
-"""Sizes that a traced call spells out, brought in line with maps that have fewer channels than the traced ones."""
+"""Sizes that a traced call states in its arguments, brought in line with maps that have fewer channels.
 
-from collections.abc import Callable
+Each function here is the size rule of some operators: it gets a call that is about to run and returns the arguments
+that change, by name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor, fx
 
-CHANNEL_DIM = (
-    "ldrf_channel_dim"  # node.meta key: (dimension of the first argument, dimension of the result) of channels
-)
-CUT_ALONG = "ldrf_cut_along"  # node.meta key: the tensor of the model that this call moves and that channels cut
-GROUPS = 6  # place of the number of groups among the arguments of a transposed convolution
-RESHAPES = {"aten.view", "aten.reshape", "aten._unsafe_view"}
 
-Args = list[Any]
+@dataclass(frozen=True)
+class Call:
+    """A traced call and the arguments it is about to run with, which may have fewer channels than the traced ones."""
 
+    node: fx.Node
+    arguments: Mapping[str, Any]  # by the names in the operator's schema
+    dims: tuple[int, int] | None  # where channels lie in its first argument and in its result; None without channels
 
-def narrowed_args(operation: str, node: fx.Node, args: tuple[Any, ...]) -> Args:
-    """The call's arguments for the maps at hand; untouched where they have the traced width."""
-    rule = RULES.get(operation)
-    found = list(args)
-    if rule is None or not isinstance(args[0], Tensor):
-        return found
-    return rule(node, found)
+    @property
+    def first(self) -> Any:
+        return next(iter(self.arguments.values()), None)
 
+    def shrunk(self, size: int) -> int:
+        """A size that counts channels, made smaller in the proportion in which their number has shrunk."""
+        if self.dims is None:
+            return size
+        source: Any = self.node.all_input_nodes[0]
+        return size * self.first.shape[self.dims[0]] // int(source.meta["val"].shape[self.dims[0]])
 
-def _ratio(node: fx.Node, args: Args) -> tuple[int, int, int] | None:
-    """Channels now, channels traced, and where they lie in the result; None where there are none to follow."""
-    if CHANNEL_DIM not in node.meta:
-        return None
-    before, after = node.meta[CHANNEL_DIM]
-    return args[0].shape[before], int(node.args[0].meta["val"].shape[before]), after  # pyright: ignore
+    def is_along_channels(self) -> bool:
+        """Whether the dimension that the call names is that of the channels."""
+        return self.dims is not None and int(self.arguments.get("dim", 0)) % self.first.ndim == self.dims[0]
 
 
-def _sized(node: fx.Node, args: Args) -> Args:
-    """A view or an expand: the size where the channels lie shrinks with them."""
-    found = _ratio(node, args)
-    if found is None:
-        return args
-    now, traced, dim = found
-    size = int(node.meta["val"].shape[dim]) * now // traced
-    sizes = [size if i == dim else s for i, s in enumerate(args[1])]
-    return [args[0], sizes, *args[2:]]
+SizeRule = Callable[[Call], dict[str, Any]]
 
 
-def _split(node: fx.Node, args: Args) -> Args:
+def sizes_in(argument: str) -> SizeRule:
+    """The rule of a view or an expand: the argument lists the sizes of the result, and that of the channels shrinks."""
+
+    def rule(call: Call) -> dict[str, Any]:
+        if call.dims is None:
+            return {}
+        sizes = list(call.arguments[argument])
+        sizes[call.dims[1]] = call.shrunk(int(call.node.meta["val"].shape[call.dims[1]]))
+        return {argument: sizes}
+
+    return rule
+
+
+def count_in(argument: str) -> SizeRule:
+    """The rule of a call whose argument is a number of channels, or of whole groups of them."""
+
+    def rule(call: Call) -> dict[str, Any]:
+        return {argument: call.shrunk(call.arguments[argument])} if argument in call.arguments else {}
+
+    return rule
+
+
+def part_sizes(call: Call) -> dict[str, Any]:
     """A split along the channels: each part keeps its share."""
-    found = _ratio(node, args)
-    if found is None:
-        return args
-    now, traced, _ = found
-    parts = args[1]
-    parts = [p * now // traced for p in parts] if isinstance(parts, list | tuple) else parts * now // traced
-    return [args[0], parts, *args[2:]]
+    if not call.is_along_channels():
+        return {}
+    if "split_sizes" in call.arguments:
+        return {"split_sizes": [call.shrunk(size) for size in call.arguments["split_sizes"]]}
+    sizes = call.arguments["split_size"]
+    return {"split_size": [call.shrunk(s) for s in sizes] if isinstance(sizes, list | tuple) else call.shrunk(sizes)}
 
 
-def _sliced(node: fx.Node, args: Args) -> Args:
+def slice_ends(call: Call) -> dict[str, Any]:
     """A slice of the channels: both ends move with their number."""
-    found = _ratio(node, args)
-    if found is None:
-        return args
-    now, traced, _ = found
-    return [*args[:2], *(e * now // traced if isinstance(e, int) and abs(e) <= traced else e for e in args[2:4])]
+    if not call.is_along_channels():
+        return {}
+    assert call.dims is not None
+    source: Any = call.node.all_input_nodes[0]
+    traced = int(source.meta["val"].shape[call.dims[0]])
+    ends = {name: call.arguments.get(name) for name in ("start", "end")}
+    return {n: call.shrunk(end) for n, end in ends.items() if isinstance(end, int) and abs(end) <= traced}
 
 
-def _last(node: fx.Node, args: Args) -> Args:
+def last_size(call: Call) -> dict[str, Any]:
     """A norm over the last dimension alone states its size."""
-    return [args[0], [args[0].shape[-1]], *args[2:]] if len(args[1]) == 1 else args
+    return {"normalized_shape": [call.first.shape[-1]]} if len(call.arguments["normalized_shape"]) == 1 else {}
 
 
-def _grouped(node: fx.Node, args: Args) -> Args:
-    """A native group norm states the number of channels and of positions."""
-    x = args[0]
-    return [*args[:3], x.shape[0], x.shape[1], x[0, 0].numel(), *args[6:]]
+def map_sizes(call: Call) -> dict[str, Any]:
+    """A native group norm states the numbers of examples, of channels and of positions."""
+    x = call.first
+    return {"N": x.shape[0], "C": x.shape[1], "HxW": x[0, 0].numel()}
 
 
-def _regrouped(node: fx.Node, args: Args) -> Args:
-    """A transposed convolution in groups states their number; they go whole."""
-    if len(args) <= GROUPS:
-        return args
-    groups = args[GROUPS] * args[0].shape[1] // int(node.args[0].meta["val"].shape[1])  # pyright: ignore
-    return [*args[:GROUPS], groups, *args[GROUPS + 1 :]]
-
-
-RULES: dict[str, Callable[[fx.Node, Args], Args]] = {
-    **dict.fromkeys((*RESHAPES, "aten.expand"), _sized),
-    **dict.fromkeys((f"aten.conv_transpose{d}d" for d in (1, 2, 3)), _regrouped),
-    "aten.split": _split,
-    "aten.split_with_sizes": _split,
-    "aten.slice": _sliced,
-    **dict.fromkeys(("aten.layer_norm", "aten.native_layer_norm", "aten.rms_norm", "aten._fused_rms_norm"), _last),
-    "aten.native_group_norm": _grouped,
-}
+def narrowed(
+    rule: SizeRule, node: fx.Node, args: tuple[Any, ...], kwargs: dict[str, Any], dims: tuple[int, int] | None
+) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and named arguments of a call for the maps at hand; untouched where these have the traced width."""
+    names = [argument.name for argument in node.target._schema.arguments]  # pyright: ignore
+    call = Call(node, {**dict(zip(names, args, strict=False)), **kwargs}, dims)
+    changed = rule(call) if isinstance(call.first, Tensor) else {}
+    places = dict(zip(names, range(len(args)), strict=False))
+    new = list(args)
+    for name in changed.keys() & places.keys():
+        new[places[name]] = changed[name]
+    return new, {**kwargs, **{name: value for name, value in changed.items() if name not in places}}

@@ -5,17 +5,11 @@ from typing import Any
 
 from torch import fx
 
-from ldrf.tracing.narrowing import RESHAPES
-
 CONVOLUTIONS = {"aten.conv1d", "aten.conv2d", "aten.conv3d"}
 TRANSPOSED = {"aten.conv_transpose1d", "aten.conv_transpose2d", "aten.conv_transpose3d"}
 LINEARS = {"aten.linear", "aten.addmm"}  # addmm: a linear layer whose weight is stored inputs first
 LAYER_CALLS = CONVOLUTIONS | TRANSPOSED | LINEARS
 NORM = "aten._native_batch_norm_legit_no_training"
-# Calls that a tensor of the model goes through before it meets channels, as in scale.view(-1, 1, 1).
-SAME = {f"aten.{name}" for name in ("clone", "alias", "detach", "_to_copy", "contiguous")}
-MOVED = {f"aten.{name}" for name in ("unsqueeze", "squeeze", "permute", "transpose", "t", "expand", "slice", "select")}
-TENSOR_VIEWS = RESHAPES | SAME | MOVED
 
 
 def operation(node: fx.Node) -> str:
@@ -26,11 +20,12 @@ def operation(node: fx.Node) -> str:
 
 
 def bound_args(node: fx.Node) -> dict[str, Any]:
+    """What a call is called with, by the names in its schema; those of addmm are named as a linear layer's."""
     schema = node.target._schema.arguments  # pyright: ignore
-    found = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
+    given = {**{a.name: v for a, v in zip(schema, node.args, strict=False)}, **node.kwargs}
     if operation(node) == "aten.addmm":
-        return {"input": found["mat1"], "weight": found["mat2"], "bias": found["self"]}
-    return found
+        return {"input": given["mat1"], "weight": given["mat2"], "bias": given["self"]}
+    return given
 
 
 def source_of(node: fx.Node) -> str:
@@ -39,6 +34,7 @@ def source_of(node: fx.Node) -> str:
 
 
 def spread(value: Any, dims: int) -> tuple[int, ...]:
+    """One number for each dimension, also where a call states a single one for all."""
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     return values * dims if len(values) == 1 else values
 

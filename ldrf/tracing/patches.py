@@ -36,8 +36,8 @@ def sample_positions(rows: int, images: range, limit: int, seed: int) -> Tensor 
 @lru_cache(maxsize=4096)
 def _picked(rows: int, images: range, limit: int, seed: int) -> Tensor:
     """Random rows of each image; kept, as several passes over the same images want the same."""
-    pick = lambda image: np.random.default_rng((seed % 2**32, image)).choice(rows, limit, False, shuffle=False)  # noqa: E731
-    picked = np.stack([pick(image) for image in images])
+    generators = [np.random.default_rng((seed % 2**32, image)) for image in images]
+    picked = np.stack([generator.choice(rows, limit, False, shuffle=False) for generator in generators])
     return torch.from_numpy((np.sort(picked, 1) + rows * np.arange(len(images))[:, None]).ravel())
 
 

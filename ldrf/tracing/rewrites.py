@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, fx
 
-from ldrf.tracing.operations import CONVOLUTIONS, TENSOR_VIEWS, bound_args, operation, same_padding
+from ldrf.tracing.operations import CONVOLUTIONS, bound_args, operation, same_padding
+from ldrf.tracing.operator_table import kind_of
 
 
 def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
@@ -13,7 +14,8 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
     views: set[str] = set(names)
     for node in graph.nodes:
         tensors = {n.name for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)}
-        if operation(node) in TENSOR_VIEWS and tensors <= views:  # beside these it may read a size
+        is_moved = kind_of(node) == "moves" and isinstance(node.meta.get("val"), Tensor)
+        if is_moved and tensors and tensors <= views:  # beside these it may read a size
             views.add(node.name)
     for node in reversed([n for n in graph.nodes if n.name in views - set(names)]):
         if len(node.users) == 1:
@@ -21,7 +23,7 @@ def sink_views(graph: fx.Graph, names: Mapping[str, str]) -> None:
 
 
 def spell_out_padding(graph: fx.Graph) -> None:
-    """Where "same" means one zero more on the right than on the left, pad first, so that both sides are then alike."""
+    """Where "same" means one zero more on the right than on the left, pad first; the call then pads nothing."""
     for node in [n for n in graph.nodes if operation(n) in CONVOLUTIONS and bound_args(n).get("padding") == "same"]:
         args = bound_args(node)
         x, weight = args["input"], args["weight"]
@@ -31,7 +33,7 @@ def spell_out_padding(graph: fx.Graph) -> None:
             pads = [size for t in reversed(total) for size in (t // 2, t - t // 2)]
             with graph.inserting_before(node):
                 padded = graph.call_function(torch.ops.aten.constant_pad_nd.default, (x, pads, 0.0))
-            padded.meta |= {**node.meta, "val": _wider(x.meta["val"], total)}
+            padded.meta.update({**node.meta, "val": _wider(x.meta["val"], total)})  # a new call has no shape yet
             node.target, node.kwargs = getattr(torch.ops.aten, operation(node).removeprefix("aten.")).default, {}
             ones, zeros = [1] * len(kernel), [0] * len(kernel)
             stride, dilation = args.get("stride", ones), args.get("dilation", ones)

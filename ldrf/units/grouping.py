@@ -1,20 +1,25 @@
 """Layers grouped into units by where their channels go; what is not understood is left alone, with the reason."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+from torch import fx
 
 from ldrf.channels.attention_scores import Scores, readers_behind
-from ldrf.channels.walk import ACTIVATIONS, FIXED, Flow, Slice, layer_tensors
-from ldrf.tracing.operations import operation
+from ldrf.channels.walk import FIXED, Flow, Slice, layer_tensors
+from ldrf.tracing.operator_table import kind_of
 from ldrf.tracing.patches import COLUMNS, count_columns
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.unit import Consumer, Skipped, Unit, row_slices, tied
 
+Item = TypeVar("Item")
+
 
 @dataclass(frozen=True)
-class Found:
+class Grouping:
     """Units of inner widths, units of coupled widths (residual streams), and the layers that belong to none."""
 
     units: tuple[Unit, ...]
@@ -47,58 +52,85 @@ class _Map:
         return np.unique(self.family[ids[ids >= 0]]).tolist()
 
 
-def units_of(flow: Flow) -> Found:
+@dataclass(frozen=True)
+class _Facts:
+    """What the walk found, by the family it belongs to; ids are neurons of that family."""
+
+    readers: Mapping[int, list[tuple[Layer, np.ndarray]]]
+    scores: Mapping[int, list[Scores]]
+    slices: Mapping[int, list[Slice]]
+    frozen: Mapping[int, list[str]]  # reasons to keep the width
+    stated: Mapping[int, list[tuple[str, int]]]  # (module, size) of calls that write the width out
+    tables: Mapping[int, list[str]]  # embeddings
+    work: Mapping[int, float]
+    summed: frozenset[int]  # families that meet others in a sum
+
+
+def units_of(flow: Flow) -> Grouping:
     """Group the layers of a network into units by where their channels go; what is not understood is skipped."""
-    trace = flow.trace
     families = _families(flow)
     where = _map(flow, families)
-    reading: dict[int, list[tuple[Layer, np.ndarray]]] = defaultdict(list)
-    for reader, ids in flow.consumed:
-        for family in where.families(ids):
-            reading[family].append((reader, where.local(ids, family)))
-    scores: dict[int, list[Scores]] = defaultdict(list)
-    for found, ids in flow.compared:
-        for family in where.families(ids):
-            scores[family].append(found)
-            read = {layer.node for layer, _ in reading[family]}
-            behind = (layer for layer in readers_behind(trace, found.node) if layer.node not in read)
-            reading[family] += [(layer, np.full(layer.inputs, FIXED)) for layer in behind]
-    carrying: dict[int, list[Slice]] = defaultdict(list)
-    for piece in flow.slices:
-        for family in where.families(piece.ids):
-            carrying[family].append(Slice(piece.tensor, piece.dim, where.local(piece.ids, family)))
-    frozen: dict[int, str] = {}
-    for ids, reason in flow.frozen:
-        for family in where.families(ids):
-            frozen.setdefault(family, reason)
-    stated: dict[int, dict[tuple[str, int], None]] = defaultdict(dict)
-    for module, size, ids in flow.stated:
-        for family in where.families(ids):
-            stated[family][module, size] = None
-    tables: dict[int, list[str]] = defaultdict(list)
-    for name, ids in flow.tables:
-        for family in where.families(ids):
-            tables[family].append(name)
-    work: dict[int, float] = defaultdict(float)
-    for macs, ids in flow.work:
-        for family in where.families(ids):  # those of a join have a share each
-            work[family] += macs * float((where.local(ids, family) >= 0).mean())
-    summed = {family for ids in flow.summed for family in where.families(ids)}
-    units, skipped = [], []
+    facts = _facts(flow, where)
+    units: list[Unit] = []
+    skipped: list[Skipped] = []
     for family in families:
-        readers, slices, place = reading[family.place], carrying[family.place], family.place
-        reason = _reason(trace, family, readers, slices, frozen.get(place))
+        reason = _reason(flow.trace, family, facts)
         if reason:
-            skipped += [Skipped(la.name, _told(family, la, reason)) for la in family.layers]
+            skipped += [Skipped(layer.name, _reason_of(layer, family, reason)) for layer in family.layers]
         else:
-            rows = [where.local(flow.produced[la.node], place) for la in family.layers]
-            coupled = len(family.layers) + len(tables[place]) > 1 and place in summed
-            unit = _unit(trace, family, rows, readers, slices)
-            unit = replace(unit, coupled=coupled, stated=tuple(stated[place]), scores=tuple(scores[place]))
-            units.append(replace(unit, work=work[place], tables=tuple(tables[place])))
+            rows = [where.local(flow.produced[layer.node], family.place) for layer in family.layers]
+            units.append(_unit(flow.trace, family, rows, facts))
     units.sort(key=lambda u: u.start)
     inner, coupled = ([u for u in units if u.coupled is kind] for kind in (False, True))
-    return Found(tuple(inner), tuple(coupled), tuple(skipped))
+    return Grouping(tuple(inner), tuple(coupled), tuple(skipped))
+
+
+def _facts(flow: Flow, where: _Map) -> _Facts:
+    scores = _by_family(where, flow.compared)
+    slices = _by_family(where, ((piece, piece.ids) for piece in flow.slices))
+    frozen = _by_family(where, ((reason, ids) for ids, reason in flow.frozen))
+    stated = _by_family(where, (((module, size), ids) for module, size, ids in flow.stated))
+    work = _by_family(where, flow.work)
+    return _Facts(
+        readers=_readers(flow, where),
+        scores=_items(scores),
+        slices={family: [replace(piece, ids=ids) for piece, ids in own] for family, own in slices.items()},
+        frozen=_items(frozen),
+        stated=_items(stated),
+        tables=_items(_by_family(where, flow.tables)),
+        # Families that are joined have a share each.
+        work={family: sum((macs * float((ids >= 0).mean()) for macs, ids in own), 0.0) for family, own in work.items()},
+        summed=frozenset(family for ids in flow.summed for family in where.families(ids)),
+    )
+
+
+def _by_family(where: _Map, pairs: Iterable[tuple[Item, np.ndarray]]) -> dict[int, list[tuple[Item, np.ndarray]]]:
+    """What belongs to each family, with the family's own neurons in place of channel ids."""
+    own: dict[int, list[tuple[Item, np.ndarray]]] = defaultdict(list)
+    for item, ids in pairs:
+        for family in where.families(ids):
+            own[family].append((item, where.local(ids, family)))
+    return own
+
+
+def _items(own: Mapping[int, list[tuple[Item, np.ndarray]]]) -> dict[int, list[Item]]:
+    return {family: [item for item, _ in pairs] for family, pairs in own.items()}
+
+
+def _readers(flow: Flow, where: _Map) -> dict[int, list[tuple[Layer, np.ndarray]]]:
+    """Layers that read a family's neurons, and the neuron behind each input.
+
+    Queries and keys end in their scores. The layers behind these read none of the neurons, and their outputs are what
+    a cut has to restore.
+    """
+    readers = _by_family(where, flow.consumed)
+    for scores, ids in flow.compared:
+        for family in where.families(ids):
+            own = readers.setdefault(family, [])
+            known = {layer.node for layer, _ in own}
+            behind = (layer for layer in readers_behind(flow.trace, scores.node) if layer.node not in known)
+            own += [(layer, np.full(layer.inputs, FIXED)) for layer in behind]
+    return readers
 
 
 def _families(flow: Flow) -> list[_Family]:
@@ -136,23 +168,36 @@ def _map(flow: Flow, families: list[_Family]) -> _Map:
     return _Map(family[roots], neuron[roots])
 
 
-def _reason(
-    trace: Trace, family: _Family, readers: list[tuple[Layer, np.ndarray]], slices: list[Slice], stopped: str | None
-) -> str | None:
+def _reason(trace: Trace, family: _Family, facts: _Facts) -> str | None:
     """Why these layers' outputs must keep their number, or None."""
     for layer in family.layers:
         shared = _shared(trace, layer_tensors(layer))
         if shared:
             return f"its tensor '{shared}' is used by more than one call"
-    if stopped:
-        return stopped
-    for reader, _ in readers:
+    readers = [layer for layer, _ in facts.readers.get(family.place, ())]
+    frozen = facts.frozen.get(family.place)
+    return (
+        (frozen[0] if frozen else None)
+        or _reason_of_readers(trace, readers)
+        or _reason_of_slices(trace, facts.slices.get(family.place, []))
+        or _reason_of_width(family, readers)
+    )
+
+
+def _reason_of_readers(trace: Trace, readers: list[Layer]) -> str | None:
+    for reader in readers:
         if _shared(trace, layer_tensors(reader)):
             return f"'{reader.name}', which reads its outputs, is called more than once or shares its weights"
+    return None
+
+
+def _reason_of_slices(trace: Trace, slices: list[Slice]) -> str | None:
     shared = _unequally_cut(trace, slices)
-    if shared:
-        return f"its outputs meet the tensor '{shared}', which is used by more than one call"
-    wide = next((r for r, _ in readers if count_columns(r) > COLUMNS), None)
+    return f"its outputs meet the tensor '{shared}', which is used by more than one call" if shared else None
+
+
+def _reason_of_width(family: _Family, readers: list[Layer]) -> str | None:
+    wide = next((reader for reader in readers if count_columns(reader) > COLUMNS), None)
     if wide:
         return (
             f"'{wide.name}', which reads its outputs, has {count_columns(wide):,} weights per output: "
@@ -165,9 +210,9 @@ def _reason(
     return None if readers else "no layer reads its outputs"
 
 
-def _told(family: _Family, layer: Layer, reason: str) -> str:
-    """A family's reason as told of one of its layers."""
-    others = [la.name for la in family.layers if la.name != layer.name]
+def _reason_of(layer: Layer, family: _Family, reason: str) -> str:
+    """A family's reason as it is given for one of its layers."""
+    others = [other.name for other in family.layers if other.name != layer.name]
     return f"{tied(others[0])}, and that cannot be cut: {reason}" if others else reason
 
 
@@ -177,44 +222,48 @@ def _shared(trace: Trace, tensors: list[str]) -> str | None:
 
 
 def _unequally_cut(trace: Trace, slices: list[Slice]) -> str | None:
-    """The first of the tensors that some calls use otherwise than those which are cut with these channels."""
+    """The first tensor that is not cut in the same way in every call that uses it."""
     calls: dict[str, list[Slice]] = defaultdict(list)
     for piece in slices:
         calls[piece.tensor].append(piece)
-    alike = lambda a, b: a.dim == b.dim and np.array_equal(a.ids, b.ids)  # noqa: E731
-    for name, found in calls.items():
-        if trace.called.get(name, 1) != len(found) or not all(alike(found[0], piece) for piece in found):
+    for name, cuts in calls.items():
+        if trace.called.get(name, 1) != len(cuts) or not all(_is_same_cut(cuts[0], piece) for piece in cuts):
             return name
     return None
 
 
-def _unit(
-    trace: Trace,
-    family: _Family,
-    rows: list[np.ndarray],
-    readers: list[tuple[Layer, np.ndarray]],
-    slices: list[Slice],
-) -> Unit:
-    producer, *partners = family.layers
-    consumers, end = [], trace.index(producer.result)
-    for reader, channels in readers:
-        other, summed = _residual(trace, reader)
-        activation = activation_behind(trace, summed or reader.result)
-        consumers.append(Consumer(reader, channels, other, summed, activation))
-        end = max(end, trace.index(summed or reader.result))
-    for partner, own in zip(partners, rows[1:], strict=True):
-        slices = [*slices, *row_slices(partner, own)]
+def _is_same_cut(one: Slice, other: Slice) -> bool:
+    return one.dim == other.dim and np.array_equal(one.ids, other.ids)
+
+
+def _unit(trace: Trace, family: _Family, rows: list[np.ndarray], facts: _Facts) -> Unit:
+    place, (producer, *partners) = family.place, family.layers
+    consumers = tuple(_consumer(trace, reader, channels) for reader, channels in facts.readers.get(place, ()))
+    carried = facts.slices.get(place, [])
+    partner_slices = (row_slices(layer, own) for layer, own in zip(partners, rows[1:], strict=True))
+    slices = (*carried, *(piece for pieces in partner_slices for piece in pieces))
+    tables = tuple(facts.tables.get(place, ()))
     return Unit(
         name=producer.name,
         width=len(family.roots),
         producer=producer,
-        consumers=tuple(consumers),
-        slices=tuple(slices),
+        consumers=consumers,
+        slices=slices,
         start=min([trace.index(producer.node), *(trace.first_calls[piece.tensor] for piece in slices)]),
-        end=end,
+        end=max([trace.index(producer.result), *(trace.index(c.goal) for c in consumers)]),
         rows=rows[0],
         partners=tuple(partners),
+        tables=tables,
+        coupled=len(family.layers) + len(tables) > 1 and place in facts.summed,
+        work=facts.work.get(place, 0.0),
+        stated=tuple(dict.fromkeys(facts.stated.get(place, ()))),
+        scores=tuple(facts.scores.get(place, ())),
     )
+
+
+def _consumer(trace: Trace, reader: Layer, channels: np.ndarray) -> Consumer:
+    other, summed = _residual(trace, reader)
+    return Consumer(reader, channels, other, summed, activation_behind(trace, summed or reader.result))
 
 
 def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
@@ -224,16 +273,17 @@ def _residual(trace: Trace, layer: Layer) -> tuple[str | None, str | None]:
     if len(users) != 1 or str(users[0].target) != "aten.add.Tensor" or len(users[0].args) != 2:
         return None, None
     others = [a for a in users[0].args if a is not result]
-    if len(others) != 1 or not hasattr(others[0], "meta") or others[0].op == "placeholder":  # pyright: ignore
+    other = others[0] if len(others) == 1 else None
+    if not isinstance(other, fx.Node) or other.op == "placeholder":
         return None, None
-    if others[0].meta["val"].shape != result.meta["val"].shape:  # pyright: ignore
+    if other.meta["val"].shape != result.meta["val"].shape:
         return None, None
-    return others[0].name, users[0].name  # pyright: ignore
+    return other.name, users[0].name
 
 
 def activation_behind(trace: Trace, name: str) -> str | None:
     """The activation that alone reads the value ``name``, if there is one."""
     users = list(trace.node(name).users)
-    if len(users) == 1 and operation(users[0]) in ACTIVATIONS and len(users[0].all_input_nodes) == 1:
+    if len(users) == 1 and kind_of(users[0]) == "activation" and len(users[0].all_input_nodes) == 1:
         return users[0].name
     return None

@@ -39,7 +39,7 @@ def pieces(unit: Unit) -> Iterator[Slice]:
 
 
 def covering(unit: Unit, kept: Tensor) -> Tensor:
-    """As many neurons as ``kept``, and where they can be the same, such that no tensor is left without any.
+    """As many neurons as ``kept``, and the same where possible, so that every tensor keeps at least one.
 
     A unit whose neurons come from several layers side by side could else lose all of one layer's.
     """
@@ -64,20 +64,26 @@ def least_width(unit: Unit) -> int:
 
 def _parts(unit: Unit) -> list[frozenset[int]]:
     """The neurons of each tensor that has some of them and nothing else, the smallest first."""
-    found = {frozenset(piece.ids.tolist()) for piece in pieces(unit) if len(piece.ids) and (piece.ids >= 0).all()}
-    return sorted(found, key=lambda part: (len(part), min(part)))
+    owned = {frozenset(piece.ids.tolist()) for piece in pieces(unit) if len(piece.ids) and (piece.ids >= 0).all()}
+    return sorted(owned, key=lambda part: (len(part), min(part)))
 
 
 def surviving(units: Iterable[Unit], kept: Kept) -> Left:
     """What is left of every tensor that one of the units in ``kept`` shrinks."""
     left: Left = {}
     for unit in units:
-        if unit.name not in kept or len(kept[unit.name]) == unit.width:
-            continue
-        for piece in pieces(unit):
-            key = piece.tensor, piece.dim
-            mask = stays(piece.ids, kept[unit.name])
-            left[key] = left[key] & mask if key in left else mask
+        if unit.name in kept and len(kept[unit.name]) < unit.width:
+            for key, mask in masks(pieces(unit), kept[unit.name]).items():
+                left[key] = left[key] & mask if key in left else mask
+    return left
+
+
+def masks(slices: Iterable[Slice], kept: Tensor) -> Left:
+    """What is left of each of these tensors of one unit."""
+    left: Left = {}
+    for piece in slices:
+        key, mask = (piece.tensor, piece.dim), stays(piece.ids, kept)
+        left[key] = left[key] & mask if key in left else mask
     return left
 
 
@@ -86,13 +92,16 @@ def as_it_stands(unit: Unit, units: Iterable[Unit], kept: Kept) -> Unit:
     left = surviving((u for u in units if u.name != unit.name), kept)
     if not left:
         return unit
-    cut = lambda key, ids: ids[left[key]] if key in left else ids  # noqa: E731
     return replace(
         unit,
-        rows=cut((unit.producer.weight, unit.producer.row_dim), unit.rows),
-        slices=tuple(replace(s, ids=cut((s.tensor, s.dim), s.ids)) for s in unit.slices),
+        rows=_left_ids(left, unit.producer.weight, unit.producer.row_dim, unit.rows),
+        slices=tuple(replace(s, ids=_left_ids(left, s.tensor, s.dim, s.ids)) for s in unit.slices),
         consumers=tuple(_consumer_as_it_stands(c, left) for c in unit.consumers),
     )
+
+
+def _left_ids(left: Left, tensor: str, dim: int, ids: np.ndarray) -> np.ndarray:
+    return ids[left[tensor, dim]] if (tensor, dim) in left else ids
 
 
 def _consumer_as_it_stands(consumer: Consumer, left: Left) -> Consumer:
@@ -117,15 +126,25 @@ def stated_sizes(units: Iterable[Unit], kept: Kept) -> dict[str, int]:
 
 def cut_weights(trace: Trace, units: Iterable[Unit], weights: Weights, kept: Kept) -> Weights:
     """The dense weights without the neurons that go, and nothing else changed."""
-    left = surviving(units, kept)
-    tensors = {}
-    for holder, name in trace.names.items():
-        tensor = weights.tensors.get(holder)
-        for dim in range(0 if tensor is None else tensor.ndim):
-            if tensor is not None and (name, dim) in left:
-                tensors[holder] = tensor = _select(tensor, dim, left[name, dim])
-    layers = {layer.node: _cut_layer(layer, weights.layers[layer.node], left) for layer in trace.layers}
+    return cut_to(trace, weights, surviving(units, kept))
+
+
+def cut_to(trace: Trace, weights: Weights, left: Left) -> Weights:
+    """Weights with only those indices of the named tensors that are left; other layers are the very same."""
+    named = {name for name, _ in left}
+    holders = [(holder, name) for holder, name in trace.names.items() if name in named and holder in weights.tensors]
+    tensors = {holder: cut_tensor(weights.tensors[holder], name, left) for holder, name in holders}
+    cut = [layer for layer in trace.layers if layer.weight in named]
+    layers = {layer.node: _cut_layer(layer, weights.layers[layer.node], left) for layer in cut}
     return weights.with_tensors(tensors).with_layers(layers)
+
+
+def cut_tensor(tensor: Tensor, name: str, left: Left) -> Tensor:
+    """A tensor of the model with only those of its indices that are left, in every dimension."""
+    for dim in range(tensor.ndim):
+        if (name, dim) in left:
+            tensor = _select(tensor, dim, left[name, dim])
+    return tensor
 
 
 def _cut_layer(layer: Layer, parameters: tuple[Tensor, Tensor | None], left: Left) -> tuple[Tensor, Tensor | None]:
@@ -138,4 +157,4 @@ def _cut_layer(layer: Layer, parameters: tuple[Tensor, Tensor | None], left: Lef
 
 
 def _select(tensor: Tensor, dim: int, mask: np.ndarray) -> Tensor:
-    return tensor.index_select(dim, torch.as_tensor(mask.nonzero()[0]))
+    return tensor.index_select(dim, torch.as_tensor(mask.nonzero()[0], device=tensor.device))

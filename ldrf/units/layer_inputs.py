@@ -1,7 +1,7 @@
-"""What each layer of a cut model reads, beside what the traced graph has it read.
+"""What each layer of a cut model reads, compared with what it reads in the traced graph.
 
-Outputs can hide that a model's code reads other channels than meant, and so can a ReLU that lets nothing through: so
-inputs of layers are compared, also in a copy of the model in which every channel is awake and unlike the others.
+Outputs can hide that a model's code reads the wrong channels, and so can a ReLU that lets nothing through. So the
+inputs of layers are compared, also in a randomised copy of the model, in which no channel is zero or like another.
 """
 
 import copy
@@ -21,7 +21,7 @@ Noted = Mapping[str, list[Tensor]]
 
 
 @torch.no_grad()
-def lively(model: nn.Module) -> nn.Module:
+def randomised(model: nn.Module) -> nn.Module:
     """A copy with other numbers: every layer gives a mean of what it reads, each channel on a scale of its own."""
     copied, generator = copy.deepcopy(model), torch.Generator().manual_seed(0)
 
@@ -60,13 +60,13 @@ def noted_inputs(model: nn.Module | None, names: Iterable[str]) -> Iterator[Note
             hook.remove()
 
 
-def misled(trace: Trace, noted: Noted, values: Mapping[str, Any]) -> frozenset[str]:
+def fed_wrongly(trace: Trace, noted: Noted, values: Mapping[str, Any]) -> frozenset[str]:
     """Names of layers that were called once, with something else than the graph's value of that shape."""
-    found: set[str] = set()
+    wrong: set[str] = set()
     for layer in trace.layers:
-        seen, value = noted.get(layer.name, []), values.get(source_of(trace.node(layer.node)))
-        if len(seen) == 1 and isinstance(value, Tensor) and seen[0].shape == value.shape and value.numel():
-            far = (seen[0] - value).abs().nan_to_num(nan=0.0, posinf=0.0).max()
-            if float(far) > TOLERANCE * float(value.abs().nan_to_num(posinf=0.0).max()) + 1e-6:
-                found.add(layer.name)
-    return frozenset(found)
+        given, value = noted.get(layer.name, []), values.get(source_of(trace.node(layer.node)))
+        if len(given) == 1 and isinstance(value, Tensor) and given[0].shape == value.shape and value.numel():
+            apart = (given[0] - value).abs().nan_to_num(nan=0.0, posinf=0.0).max()
+            if float(apart) > TOLERANCE * float(value.abs().nan_to_num(posinf=0.0).max()) + 1e-6:
+                wrong.add(layer.name)
+    return frozenset(wrong)

@@ -6,17 +6,15 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.tracing.interpreter import read_tensor
-from ldrf.units.indices import Kept, stated_sizes, surviving
+from ldrf.units.indices import Kept, cut_tensor, stated_sizes, surviving
 from ldrf.units.unit import Unit
 
 
 def cut_tensors(model: nn.Module, units: Iterable[Unit], kept: Kept) -> dict[str, Tensor]:
     """Every tensor of the model that the units shrink, by name, without the neurons that go."""
-    found: dict[str, Tensor] = {}
-    for (name, dim), mask in surviving(units, kept).items():
-        tensor = found[name] if name in found else read_tensor(model, name).detach()
-        found[name] = tensor.index_select(dim, torch.as_tensor(mask.nonzero()[0], device=tensor.device))
-    return found
+    left = surviving(units, kept)
+    names = dict.fromkeys(name for name, _ in left)
+    return {name: cut_tensor(read_tensor(model, name).detach(), name, left) for name in names}
 
 
 def cut_plainly(model: nn.Module, units: Iterable[Unit], kept: Kept) -> None:
@@ -51,11 +49,11 @@ def write_tensors(model: nn.Module, tensors: dict[str, Tensor]) -> None:
 
 def _owners(model: nn.Module) -> dict[int, list[tuple[nn.Module, str]]]:
     """Where each tensor stands, by its id: a tied one in several modules."""
-    found: dict[int, list[tuple[nn.Module, str]]] = {}
+    owners: dict[int, list[tuple[nn.Module, str]]] = {}
     for module in model.modules():
         for leaf, tensor in (*module._parameters.items(), *module._buffers.items()):
-            found.setdefault(id(tensor), []).append((module, leaf))
-    return found
+            owners.setdefault(id(tensor), []).append((module, leaf))
+    return owners
 
 
 def _layout(tensor: Tensor) -> torch.memory_format:

@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.registry import OBJECTIVES
 from ldrf.units.indices import least_width
 from ldrf.units.unit import Skipped, Unit
 from ldrf.units.width_choices import nearest_choice, odd_widths, width_choices
@@ -20,24 +21,12 @@ Ignore = str | Iterable[str] | Callable[[str, nn.Module], bool]
 
 @dataclass(frozen=True)
 class Target:
-    """Exactly one of: a ratio of dense to slim MACs or parameters, or a width for each named unit."""
+    """What to reach: a ratio of dense to slim cost in an objective, or a width or a share for each named unit."""
 
-    speedup: float | None = None
-    params: float | None = None
+    objective: str | None = None
+    ratio: float = 1.0
     widths: Mapping[str, int] | None = None
     keep: Mapping[str, float] | None = None
-
-    def __post_init__(self) -> None:
-        given = [n for n in ("speedup", "params", "widths", "keep") if getattr(self, n) is not None]
-        if len(given) != 1:
-            raise LdrfError(
-                "Exactly one of speedup=, params=, widths= and keep= must be given. "
-                f"Got {' and '.join(given) if given else 'none of them'} instead."
-            )
-        for name in ("speedup", "params"):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 1):
-                raise LdrfError(f"The '{name}' must be a number above 1 (dense / slim). Got {value!r} instead.")
 
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, ready for JSON."""
@@ -45,7 +34,39 @@ class Target:
             return {"widths": {name: int(width) for name, width in self.widths.items()}}
         if self.keep is not None:
             return {"keep": {name: float(share) for name, share in self.keep.items()}}
-        return {"params": float(self.params)} if self.params is not None else {"speedup": float(self.speedup or 1)}
+        return {str(self.objective): float(self.ratio)}
+
+
+def read_target(
+    speedup: float | None = None,
+    params: float | None = None,
+    widths: Mapping[str, int] | None = None,
+    keep: Mapping[str, float] | None = None,
+    objective: tuple[str, float] | None = None,
+) -> Target:
+    """The one target that a call of prune names; ``speedup`` and ``params`` are objectives of their own name."""
+    given = {"speedup": speedup, "params": params, "widths": widths, "keep": keep, "objective": objective}
+    asked = [name for name, value in given.items() if value is not None]
+    if len(asked) != 1:
+        raise LdrfError(
+            "Exactly one of speedup=, params=, widths=, keep= and objective= must be given. "
+            f"Got {' and '.join(asked) if asked else 'none of them'} instead."
+        )
+    if widths is not None or keep is not None:
+        return Target(widths=widths, keep=keep)
+    name, ratio = _named_ratio(objective) if objective is not None else (asked[0], given[asked[0]])
+    OBJECTIVES.find(name)  # a wrong name is told here
+    if isinstance(ratio, bool) or not isinstance(ratio, Real) or not float(ratio) > 1:
+        raise LdrfError(f"The '{name}' must be a number above 1 (dense / slim). Got {ratio!r} instead.")
+    return Target(name, float(ratio))
+
+
+def _named_ratio(objective: Any) -> tuple[str, Any]:
+    if not isinstance(objective, tuple) or len(objective) != 2 or not isinstance(objective[0], str):
+        raise LdrfError(
+            f"The 'objective' must be a name and a ratio, such as ('params', 2.0). Got {objective!r} instead."
+        )
+    return objective
 
 
 def exact_widths(
@@ -134,15 +155,15 @@ def ignored_modules(model: nn.Module, ignore: Ignore) -> frozenset[str]:
     if callable(ignore):
         return _with_contents(modules, {name for name, module in modules.items() if ignore(name, module)})
     patterns = [ignore] if isinstance(ignore, str) else list(ignore)
-    found: set[str] = set()
+    ignored: set[str] = set()
     for pattern in patterns:
         hits = {n for n in modules if fnmatchcase(n, str(pattern))}
         if not hits:
             close = difflib.get_close_matches(str(pattern), modules, 3)
             hint = f"; did you mean {', '.join(close)}?" if close else "."
             raise LdrfError(f"Unknown layer '{pattern}' in ignore=: no module has that name{hint}")
-        found |= hits
-    return _with_contents(modules, found)
+        ignored |= hits
+    return _with_contents(modules, ignored)
 
 
 def _with_contents(modules: Mapping[str, nn.Module], names: set[str]) -> frozenset[str]:

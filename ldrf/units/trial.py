@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +19,7 @@ from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
 from ldrf.units.indices import Kept, cut_weights
-from ldrf.units.layer_inputs import misled, noted_inputs
+from ldrf.units.layer_inputs import fed_wrongly, noted_inputs
 from ldrf.units.module_surgery import cut_plainly
 from ldrf.units.unit import Unit
 
@@ -28,53 +28,60 @@ LEAST, MOST = 1e-5, 1e-3  # and always by so much, never by more, relative to th
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One model with its graph: what of it can be told apart from its graph before anything is cut, and how far."""
+class Comparison:
+    """A model beside its graph: how far apart they are."""
 
-    attempt: Callable[[tuple[Unit, ...]], "Seen"]
-    whole: "Seen"
+    gap: float  # of their outputs, relative to the largest
+    same_attention: bool  # whether attention works on maps of the same sizes
+    fed_wrongly: frozenset[str]  # layers that read other values than in the graph
 
-    @property
-    def rounding(self) -> float:
-        return self.whole.far
 
-    def passes(self, tried: tuple[Unit, ...]) -> bool:
-        """Whether model and graph are no further apart with these units cut."""
-        seen, tolerance = self.attempt(tried), min(MOST, max(LEAST, ROUNDING * self.rounding))
-        return seen.far <= tolerance and (seen.alike or not self.whole.alike) and seen.astray <= self.whole.astray
+FAILED = Comparison(math.inf, False, frozenset())
 
 
 @dataclass(frozen=True)
-class Seen:
-    """How far a model's outputs are from the graph's, whether attention works on the same, who reads other values."""
+class CutTrial:
+    """One model with its graph on a few examples, and how far apart the two are before anything is cut."""
 
-    far: float
-    alike: bool
-    astray: frozenset[str]
+    model: nn.Module
+    dense: Weights
+    few: Inputs
+    whole: Comparison
+
+    @property
+    def rounding(self) -> float:
+        return self.whole.gap
+
+    def passes(self, trace: Trace, tried: tuple[Unit, ...]) -> bool:
+        """Whether model and graph are no further apart with these units cut; ``trace`` is that of the units' walk."""
+        cut, tolerance = compared(trace, self.dense, self.model, self.few, tried), _tolerance(self.rounding)
+        same = cut.same_attention or not self.whole.same_attention
+        return cut.gap <= tolerance and same and cut.fed_wrongly <= self.whole.fed_wrongly
 
 
-APART = Seen(math.inf, False, frozenset())
+def _tolerance(rounding: float) -> float:
+    return min(MOST, max(LEAST, ROUNDING * rounding))
 
 
-def trial_of(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> Trial:
-    """Trials of this model on a few examples, the first of them with nothing cut."""
-    layers, inputs = {layer.name for layer in trace.layers}, input_values(trace, few)
+def cut_trial(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> CutTrial:
+    """Trials of this model on a few examples, after a first comparison with nothing cut."""
+    return CutTrial(model, dense, few, compared(trace, dense, model, few, ()))
 
-    def attempt(tried: tuple[Unit, ...]) -> Seen:
-        kept = without_last(tried)
-        copied = cut_copy(model, tried, kept)
-        with _attention_shapes() as own, noted_inputs(copied, layers) as noted:
-            found = outputs_of(copied, few)
-        if found is None:
-            return APART
-        with _attention_shapes() as wanted:
-            values = graph_values(trace, cut_weights(trace, tried, dense, kept), inputs)
-        if values is None:
-            return APART
-        outputs = [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
-        return Seen(gap(found, outputs), sorted(own) == sorted(wanted), misled(trace, noted, values))
 
-    return Trial(attempt, attempt(()))
+def compared(trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried: tuple[Unit, ...]) -> Comparison:
+    """The model without the last neuron of each unit beside its graph without them."""
+    kept = without_last(tried)
+    copied = cut_copy(model, tried, kept)
+    with _attention_shapes() as own, noted_inputs(copied, {layer.name for layer in trace.layers}) as noted:
+        outputs = outputs_of(copied, few)
+    if outputs is None:
+        return FAILED
+    with _attention_shapes() as wanted:
+        values = graph_values(trace, cut_weights(trace, tried, dense, kept), input_values(trace, few))
+    if values is None:
+        return FAILED
+    expected = [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
+    return Comparison(gap(outputs, expected), sorted(own) == sorted(wanted), fed_wrongly(trace, noted, values))
 
 
 def without_last(units: tuple[Unit, ...]) -> Kept:
@@ -84,17 +91,17 @@ def without_last(units: tuple[Unit, ...]) -> Kept:
 
 @contextmanager
 def _attention_shapes() -> Iterator[list[list[int]]]:
-    """Sizes of what attention works on within: heads that are counted wrongly show there, if not in the outputs."""
-    found: list[list[int]] = []
+    """Sizes of what attention works on within. A wrong number of heads shows there, even if outputs hide it."""
+    shapes: list[list[int]] = []
 
     class Noted(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if "softmax" in func.__name__ or "scaled_dot_product" in func.__name__:
-                found.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
+                shapes.append([size for t in args if isinstance(t, Tensor) for size in t.shape])
             return func(*args, **(kwargs or {}))
 
     with Noted(), plain_attention():
-        yield found
+        yield shapes
 
 
 def cut_copy(model: nn.Module, units: tuple[Unit, ...], kept: Kept) -> nn.Module | None:
@@ -132,11 +139,11 @@ def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> d
         return None
 
 
-def gap(found: list[Tensor] | None, wanted: list[Tensor]) -> float:
+def gap(outputs: list[Tensor] | None, wanted: list[Tensor]) -> float:
     """The largest difference of two lists of outputs relative to the largest of each, infinite for other shapes."""
-    if found is None or len(found) < len(wanted):
+    if outputs is None or len(outputs) < len(wanted):
         return math.inf
-    return max((_gap(a, b) for a, b in zip(found, wanted, strict=False)), default=0.0)
+    return max((_gap(a, b) for a, b in zip(outputs, wanted, strict=False)), default=0.0)
 
 
 def _gap(a: Tensor, b: Tensor) -> float:
@@ -144,7 +151,7 @@ def _gap(a: Tensor, b: Tensor) -> float:
         return math.inf
     if not a.is_floating_point() or not b.numel():
         return 0.0
-    compared = torch.isfinite(b)
+    finite = torch.isfinite(b)
     size = float(b.abs().nan_to_num(posinf=0.0).max())
-    far = (a - b).abs()[compared].nan_to_num(nan=math.inf).max() if compared.any() else torch.zeros(())
-    return max(0.0, float(far) - 1e-6) / max(size, 1e-30)
+    apart = (a - b).abs()[finite].nan_to_num(nan=math.inf).max() if finite.any() else torch.zeros(())
+    return max(0.0, float(apart) - 1e-6) / max(size, 1e-30)

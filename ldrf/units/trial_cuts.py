@@ -1,8 +1,8 @@
 """A trial before anything is solved: does the model's own code run with fewer neurons, and compute the right thing?
 
-A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. Each unit loses one neuron
-in a copy of the model; units with which it fails, or differs from the same cut in the traced graph, are left out. So
-are those that differ with other weights: what these weights hide, as behind a dead ReLU, the solved ones may show.
+A forward that spells out a width (``x.view(-1, 512)``, ``x / 8``) shows only when it runs. So each unit loses one
+neuron in a copy of the model. A unit is left out if the copy fails, or if it differs from the traced graph with the
+same cut. The trial is repeated with random weights, because a dead ReLU can hide a difference that shows later.
 """
 
 import copy
@@ -24,17 +24,24 @@ from ldrf.tracing.interpreter import Weights, folded, run
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
 from ldrf.units.grouping import units_of
-from ldrf.units.layer_inputs import lively
+from ldrf.units.layer_inputs import randomised
 from ldrf.units.targets import apply_ignore
-from ldrf.units.trial import MOST, ROUNDING, Trial, cut_copy, graph_values, outputs_of, trial_of, without_last
+from ldrf.units.trial import MOST, ROUNDING, CutTrial, cut_copy, cut_trial, graph_values, outputs_of, without_last
 from ldrf.units.unit import Attribute, Skipped, Unit
 from ldrf.units.unused import TRAINED, called_in_training, calls, unused_layers
 
 SPELT_OUT = "the model's forward spells out its width"
 
-# What a unit is tried with, and the answer: the units that can be cut, and the others with the reason.
-Usable = tuple[tuple[Unit, ...], tuple[Skipped, ...]]
 Works = Callable[[tuple[Unit, ...]], bool]
+
+
+@dataclass(frozen=True)
+class Usable:
+    """The units that can be cut, the other layers with the reason, and the trace with what the units' walk learned."""
+
+    trace: Trace
+    units: tuple[Unit, ...]
+    skipped: tuple[Skipped, ...]
 
 
 def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, protected: frozenset[str]) -> Usable:
@@ -47,18 +54,16 @@ def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, 
     outer: dict[str, int] = {}
     flow, few = follow_channels(trace), chunk.map(lambda t: t[:2])
     ground = _ground(trace, dense, model, few)
-    units, skipped = _tried(flow, ground, protected)
+    usable = _tried(flow, ground, protected)
     for place, parts, packed in ((-2, 2, False), (0, 3, False), (-1, 2, True)):
-        blocked = _blocked(flow, units, parts)
+        blocked = _blocked(flow, usable.units, parts)
         if blocked:
             trial = {**outer, **dict.fromkeys(blocked, place)}
             other = follow_channels(trace, trial, packed)
             more = _tried(other, ground, protected)
-            if len(more[0]) > len(units):
-                outer, flow, (units, skipped) = trial, other, more
-            else:
-                follow_channels(trace, outer, flow.packed)  # the graph remembers the last walk
-    return _with_heads(trace, dense, few, units), skipped
+            if len(more.units) > len(usable.units):
+                outer, flow, usable = trial, other, more
+    return replace(usable, units=_with_heads(usable.trace, dense, few, usable.units))
 
 
 @torch.no_grad()
@@ -71,34 +76,35 @@ def _with_heads(trace: Trace, dense: Weights, few: Inputs, units: tuple[Unit, ..
 
 
 def _tried(flow: Flow, ground: "_Ground", protected: frozenset[str]) -> Usable:
-    found = units_of(flow)
-    units, ignored = apply_ignore(protected, (*found.units, *found.coupled))
-    units, stuck = cuttable(ground, units)
-    return units, (*found.skipped, *ignored, *stuck)
+    """The units of one walk that can be cut."""
+    grouped, trace = units_of(flow), flow.followed
+    units, ignored = apply_ignore(protected, (*grouped.units, *grouped.coupled))
+    units, stuck = cuttable(ground, trace, units)
+    return Usable(trace, units, (*grouped.skipped, *ignored, *stuck))
 
 
 def _blocked(flow: Flow, units: tuple[Unit, ...], parts: int) -> list[str]:
     """Views that split channels of layers that are in no usable unit over at least so many dimensions."""
     nodes = {layer.node for unit in units for layer in (unit.producer, *unit.partners)}
     free = np.concatenate([np.empty(0, int), *(ids for node, ids in flow.produced.items() if node in nodes)])
-    found = flow.split.items()
-    return [name for name, (ids, count) in found if count >= parts and not np.isin(ids[ids >= 0], free).all()]
+    views = flow.split.items()
+    return [name for name, (ids, count) in views if count >= parts and not np.isin(ids[ids >= 0], free).all()]
 
 
 @dataclass(frozen=True)
 class _Ground:
-    """What all cuts of a model are held against; looked at once, however many ways its channels are followed."""
+    """What all cuts of a model are compared with; computed once, however many ways its channels are followed."""
 
     trace: Trace
     model: nn.Module
     few: Inputs
-    trial: Trial
+    trial: CutTrial
 
     @cached_property
-    def lively_trial(self) -> Trial | None:
-        """The same with other weights, unless rounding alone sets the two apart."""
-        awake, bright = lively(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
-        trial = trial_of(self.trace, folded(self.trace, awake), awake, bright)
+    def randomised_trial(self) -> CutTrial | None:
+        """The same with random weights, or None where rounding alone sets model and graph apart."""
+        other, positive = randomised(self.model), self.few.map(lambda t: t.abs() if t.is_floating_point() else t)
+        trial = cut_trial(self.trace, folded(self.trace, other), other, positive)
         return trial if trial.rounding * ROUNDING < MOST else None
 
     @cached_property
@@ -111,17 +117,19 @@ class _Ground:
         called = any(layer.reason == TRAINED for layer in self.unused)
         return _shapes_in_training(self.model, self.few) if called else None
 
-    def works(self, tried: tuple[Unit, ...]) -> bool:
-        """Whether the model with these units cut does what its graph does."""
+    def works(self, trace: Trace, tried: tuple[Unit, ...]) -> bool:
+        """Whether the model with these units cut does what its graph does; ``trace`` is that of the units' walk."""
         cut = cut_copy(self.model, tried, without_last(tried)) if self.trained else None
         if self.trained and _shapes_in_training(cut, self.few) != self.trained:
             return False
-        return self.trial.passes(tried) and (self.lively_trial is None or self.lively_trial.passes(tried))
+        if not self.trial.passes(trace, tried):
+            return False
+        return self.randomised_trial is None or self.randomised_trial.passes(trace, tried)
 
 
 def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Ground:
     _check_batches(trace, dense, model, few)
-    trial = trial_of(trace, dense, model, few)
+    trial = cut_trial(trace, dense, model, few)
     if trial.rounding > MOST:
         raise LdrfError(
             f"The traced {type(model).__name__} does not compute what the model computes: its forward depends on "
@@ -130,13 +138,13 @@ def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Gro
     return _Ground(trace, model, few, trial)
 
 
-def cuttable(ground: _Ground, units: tuple[Unit, ...]) -> Usable:
+def cuttable(ground: _Ground, trace: Trace, units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
     """The units that can be cut in the model itself, and the others with the reason."""
     model, few, unused = ground.model, ground.few, ground.unused
-    good = largest(units, ground.works)
+    good = largest(units, lambda tried: ground.works(trace, tried))
     names = {u.name for u in good}
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
-    good = (*good, *largest(counted, lambda tried: ground.works((*good, *tried))))
+    good = (*good, *largest(counted, lambda tried: ground.works(trace, (*good, *tried))))
     names = {u.name for u in good}
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
     skipped = [Skipped(name, reason) for u, reason in bad for name in u.makers]
@@ -164,25 +172,25 @@ def _reason(model: nn.Module, chunk: Inputs, unit: Unit, unused: tuple[Skipped, 
     copied = cut_copy(model, (unit,), without_last((unit,)))
     if copied is None or not unused:
         return SPELT_OUT
-    with calls(copied, [layer.name for layer in unused]) as seen:
+    with calls(copied, [layer.name for layer in unused]) as called:
         outputs_of(copied, chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    stopped = sorted(called.begun - called.ended)
     if stopped:
         return f"'{stopped[0]}' reads it too, and nothing uses what that gives"
-    seen = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
-    stopped = sorted(seen.begun - seen.ended)
+    called = called_in_training(copied, [layer.name for layer in unused if layer.reason == TRAINED], chunk)
+    stopped = sorted(called.begun - called.ended)
     return f"'{stopped[0]}', which the model calls in training only, reads it too" if stopped else SPELT_OUT
 
 
 def _counted(model: nn.Module, unit: Unit) -> Unit:
     """The unit with those numbers of its modules that equal a size they wrote out: likely its count of heads."""
-    found = {
+    numbers = {
         Attribute(path, name, size)
         for path, size in unit.stated
         for name, value in vars(model.get_submodule(path)).items()
         if type(value) is int and value == size
     }
-    return replace(unit, attributes=tuple(sorted(found, key=lambda a: (a.module, a.name))))
+    return replace(unit, attributes=tuple(sorted(numbers, key=lambda a: (a.module, a.name))))
 
 
 def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
@@ -194,8 +202,8 @@ def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:
 def largest(units: tuple[Unit, ...], works: Works) -> tuple[Unit, ...]:
     """All units that work together: the whole, or the good ones of its parts, or those of them that add up one by one.
 
-    Blocks of a deep network fail alike, so units are first told apart by their names but for numbers; where the first
-    and the last of a kind fail, all of it is left out, and a trial is not run for every layer.
+    Blocks of a deep network fail in the same way. So units are first sorted into kinds by their names without numbers.
+    Where the first and the last of a kind fail, all of it is left out, and no trial is run for every layer.
     """
     if not units or works(units):
         return units

@@ -64,7 +64,7 @@ class Unit:
 
     @property
     def compared(self) -> Scores | None:
-        """Where its neurons are queries and keys, if that is in one place and what makes up each head is known."""
+        """The scores that its neurons go into as queries and keys, if that is one place and its heads are known."""
         return self.scores[0] if len(self.scores) == 1 and self.scores[0].heads is not None else None
 
     @property

@@ -24,21 +24,21 @@ def unused_layers(trace: Trace, model: nn.Module, chunk: Inputs) -> tuple[Skippe
     names = [name for name, weight in weights if weight is not None and weight.ndim > 1 and id(weight) not in used]
     if not names:
         return ()
-    with calls(model, names) as seen, torch.no_grad():
+    with calls(model, names) as called, torch.no_grad():
         chunk.call(model)
-    idle = [name for name in names if name not in seen.begun]
+    idle = [name for name in names if name not in called.begun]
     trained = called_in_training(model, idle, chunk).begun if idle else ()
     return tuple(
-        Skipped(name, UNUSED if name in seen.begun else TRAINED if name in trained else IDLE) for name in names
+        Skipped(name, UNUSED if name in called.begun else TRAINED if name in trained else IDLE) for name in names
     )
 
 
 def called_in_training(model: nn.Module, names: Iterable[str], chunk: Inputs) -> "Calls":
     """Which of the named modules a copy of the model calls in training mode, as far as it runs there."""
     copied = copy.deepcopy(model).train()
-    with calls(copied, names) as seen, torch.no_grad(), suppress(Exception):
+    with calls(copied, names) as called, torch.no_grad(), suppress(Exception):
         chunk.call(copied)
-    return seen
+    return called
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class Calls:
 
 @contextmanager
 def calls(model: nn.Module, names: Iterable[str]) -> Iterator[Calls]:
-    """What is called within of the named modules."""
-    seen, handles = Calls(), []
+    """Which of the named modules are called within."""
+    called, handles = Calls(), []
     for name in names:
         module = model.get_submodule(name)
-        handles.append(module.register_forward_pre_hook(lambda *_, name=name: seen.begun.add(name)))
-        handles.append(module.register_forward_hook(lambda *_, name=name: seen.ended.add(name)))
+        handles.append(module.register_forward_pre_hook(lambda *_, name=name: called.begun.add(name)))
+        handles.append(module.register_forward_hook(lambda *_, name=name: called.ended.add(name)))
     try:
-        yield seen
+        yield called
     finally:
         for handle in handles:
             handle.remove()

@@ -7,6 +7,7 @@ from itertools import groupby
 from ldrf.units.unit import Unit
 
 STEPS = 4  # a unit has at least so many choices: one that is too narrow for that moves in smaller steps
+SMALLEST = 4  # channels that runtimes compute at once, at least: smaller steps than that gain nothing but choice
 
 Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, ascending; the last is its full width
 
@@ -14,14 +15,18 @@ Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, as
 def width_step(unit: Unit, multiple: int) -> int:
     """Neurons by which the unit's width moves, so that the outputs of its producer come in multiples.
 
-    A neuron that is a whole head or group brings several outputs that stand side by side, so fewer of them make a
-    multiple. Steps of a narrow unit are halved until it has at least four.
+    Steps of a narrow unit are halved, down to one where four channels are too many, until it has at least four.
     """
-    block = min(len(list(run)) for _, run in groupby(unit.rows.tolist()))
-    step = multiple // math.gcd(multiple, block)
+    step = _whole_step(unit, multiple)
     while step > 1 and unit.width < STEPS * step:
-        step //= 2
+        step = step // 2 if step > SMALLEST else 1
     return step
+
+
+def _whole_step(unit: Unit, multiple: int) -> int:
+    """Neurons that bring a multiple of outputs; fewer of them where each is a head or group of several outputs."""
+    block = min(len(list(run)) for _, run in groupby(unit.rows.tolist()))
+    return multiple // math.gcd(multiple, block)
 
 
 def width_choices(unit: Unit, floor: int, multiple: int) -> tuple[int, ...]:
@@ -37,11 +42,11 @@ def nearest_choice(choices: tuple[int, ...], width: float) -> int:
 
 
 def odd_widths(units: tuple[Unit, ...], widths: Mapping[str, int], multiple: int) -> dict[str, int]:
-    """Those of the widths that fill no whole blocks, with the nearest that does."""
-    found = {}
+    """Those of the widths that fill no whole blocks, with the nearest that does; narrow units may have any width."""
+    odd = {}
     for unit in units:
-        width = widths.get(unit.name, unit.width)
-        choices = width_choices(unit, 1, multiple)
-        if width not in choices:
-            found[unit.name] = nearest_choice(choices, width)
-    return found
+        width, choices = widths.get(unit.name, unit.width), width_choices(unit, 1, multiple)
+        wide = width_step(unit, multiple) == _whole_step(unit, multiple)
+        if wide and width not in choices:
+            odd[unit.name] = nearest_choice(choices, width)
+    return odd

@@ -1,0 +1,1 @@
+"""Networks to try ldrf on, and how they are trained."""

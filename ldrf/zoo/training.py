@@ -1,6 +1,5 @@
 """Train or fine-tune CIFAR-10 networks by the paper's recipe, resumable after a kill."""
 
-import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,45 +16,13 @@ from ldrf.calibration.augmentation import augment
 from ldrf.data.cifar10 import LabelledImages, normalise
 from ldrf.errors import LdrfError
 from ldrf.files.tensor_files import read_torch
+from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs
 from ldrf.runtime.allocator import keep_large_blocks
 from ldrf.runtime.layout import lay_out, layout_for
+from ldrf.zoo.training_settings import TrainingSettings
 
 PARTS = 8  # how often training for a number of iterations is measured and kept
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """SGD with momentum, flips and padded crops, linearly falling rate (Sec. "VGG-9 on CIFAR-10").
-
-    The paper trains 200 epochs from a rate of 0.1 with weight decay 1e-4; the short schedule here
-    warms up first and wants the stronger decay to reach the same accuracy in a dozen epochs.
-    """
-
-    epochs: int = 12
-    """Passes over the training images."""
-    batch: int = 100
-    """Images a step."""
-    rate: float = 0.1
-    """Top learning rate."""
-    warmup: float = 1.0
-    """Epochs of linear rise before the linear fall."""
-    momentum: float = 0.9
-    """Momentum (Nesterov)."""
-    decay: float = 5e-4
-    """Weight decay of conv and linear weights."""
-    smoothing: float = 0.1
-    """Label smoothing."""
-    seed: int = 0
-    """Seed of the order and the augmentation."""
-    iterations: int | None = None
-    """Steps in all, instead of epochs."""
-
-    def __post_init__(self) -> None:
-        for name in ("epochs", "batch", "rate", "iterations"):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise LdrfError(f"The '{name}' of a recipe must be positive. Got {value} instead.")
 
 
 @dataclass(frozen=True)
@@ -67,34 +34,35 @@ class Leg:
     steps: int
 
 
-def fine_tuning(iterations: int, seed: int = 0) -> Recipe:
+def fine_tuning(iterations: int, seed: int = 0) -> TrainingSettings:
     """The paper's fine-tuning of a pruned network: from a rate of 0.01 falling linearly; 10,000 iterations there."""
-    return Recipe(rate=0.01, warmup=0.0, decay=1e-4, smoothing=0.0, seed=seed, iterations=iterations)
+    return TrainingSettings(rate=0.01, warmup=0.0, decay=1e-4, smoothing=0.0, seed=seed, iterations=iterations)
 
 
 def train(
-    model: nn.Module, data: LabelledImages, test: LabelledImages, folder: str | Path, recipe: Recipe | None = None
+    model: nn.Module,
+    data: LabelledImages,
+    test: LabelledImages,
+    folder: str | Path,
+    settings: TrainingSettings | None = None,
 ) -> nn.Module:
     """Train ``model`` in place, leaving ``folder/last.pt`` after every epoch and resuming from it."""
-    recipe = recipe or Recipe()
+    settings = settings or TrainingSettings()
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     keep_large_blocks()
     model = lay_out(model, _layout(model, data))
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    rest = [p for p in model.parameters() if p.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": rest, "weight_decay": 0.0}]
-    optimiser = torch.optim.SGD(groups, lr=recipe.rate, momentum=recipe.momentum, nesterov=True)
-    curve = _resume(folder / "last.pt", model, optimiser, recipe)
-    legs = _legs(recipe, len(data))
+    optimiser = _optimiser(model, settings)
+    curve = _resume(folder / "last.pt", model, optimiser, settings)
+    legs = _legs(settings, len(data))
     for leg in legs[len(curve) :]:
         start = time.perf_counter()
-        loss = _run(model, optimiser, data, recipe, leg)
+        loss = _run(model, optimiser, data, settings, leg)
         accuracy = evaluate(model, test)
         curve.append([leg.first + leg.steps, loss, accuracy])
-        _keep(folder / "last.pt", model, optimiser, recipe, curve)
+        _keep(folder / "last.pt", model, optimiser, settings, curve)
         minutes = (time.perf_counter() - start) / 60
-        name = f"epoch {leg.number + 1}" if recipe.iterations is None else f"part {leg.number + 1}"
+        name = f"epoch {leg.number + 1}" if settings.iterations is None else f"part {leg.number + 1}"
         line = f"{name}/{len(legs)}  loss {loss:.4f}  test {accuracy:.2f} %  {minutes:.1f} min"
         tqdm.write(line)
         with (folder / "log.txt").open("a") as log:
@@ -102,37 +70,47 @@ def train(
     return model.eval()
 
 
-def _legs(recipe: Recipe, images: int) -> list[Leg]:
-    if recipe.iterations is None:
-        epoch = _steps_an_epoch(images, recipe)
-        return [Leg(number, number * epoch, epoch) for number in range(recipe.epochs)]
-    parts = min(PARTS, recipe.iterations)
-    ends = [recipe.iterations * number // parts for number in range(parts + 1)]
+def _optimiser(model: nn.Module, settings: TrainingSettings) -> torch.optim.Optimizer:
+    """SGD that decays matrices and kernels, but neither biases nor norms."""
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": decayed, "weight_decay": settings.decay}, {"params": rest, "weight_decay": 0.0}]
+    return torch.optim.SGD(groups, lr=settings.rate, momentum=settings.momentum, nesterov=True)
+
+
+def _legs(settings: TrainingSettings, images: int) -> list[Leg]:
+    if settings.iterations is None:
+        epoch = _steps_per_epoch(images, settings)
+        return [Leg(number, number * epoch, epoch) for number in range(settings.epochs)]
+    parts = min(PARTS, settings.iterations)
+    ends = [settings.iterations * number // parts for number in range(parts + 1)]
     return [Leg(number, ends[number], ends[number + 1] - ends[number]) for number in range(parts)]
 
 
-def _steps_an_epoch(images: int, recipe: Recipe) -> int:
+def _steps_per_epoch(images: int, settings: TrainingSettings) -> int:
     """A last batch of a single image is left out: it has no variance."""
-    return max(1, images // recipe.batch + (images % recipe.batch > 1))
+    return max(1, images // settings.batch + (images % settings.batch > 1))
 
 
-def _run(model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, recipe: Recipe, leg: Leg) -> float:
+def _run(
+    model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, settings: TrainingSettings, leg: Leg
+) -> float:
     """One leg, whose order and augmentation depend on its number alone; the mean loss."""
     layout = _layout(model, data)
     model.train()
-    generator = torch.Generator().manual_seed(recipe.seed * 1000 + leg.number)
+    generator = torch.Generator().manual_seed(settings.seed * 1000 + leg.number)
     order: list[Tensor] = []
     while len(order) < leg.steps:
-        shuffled = torch.randperm(len(data), generator=generator).split(recipe.batch)
-        order += shuffled[: _steps_an_epoch(len(data), recipe)]
+        shuffled = torch.randperm(len(data), generator=generator).split(settings.batch)
+        order += shuffled[: _steps_per_epoch(len(data), settings)]
     total = 0.0
-    name = "epoch" if recipe.iterations is None else "part"
+    name = "epoch" if settings.iterations is None else "part"
     for step, rows in enumerate(tqdm(order[: leg.steps], desc=f"{name} {leg.number + 1}", disable=None, leave=False)):
-        rate = recipe.rate * _schedule(leg.first + step, len(data), recipe)
+        rate = settings.rate * _schedule(leg.first + step, len(data), settings)
         for group in optimiser.param_groups:
             group["lr"] = rate
         images = augment(normalise(data.images[rows]), generator).contiguous(memory_format=layout)
-        loss = F.cross_entropy(model(images), data.labels[rows], label_smoothing=recipe.smoothing)
+        loss = F.cross_entropy(model(images), data.labels[rows], label_smoothing=settings.smoothing)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -140,14 +118,14 @@ def _run(model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImage
     return total / leg.steps
 
 
-def _schedule(step: int, images: int, recipe: Recipe) -> float:
+def _schedule(step: int, images: int, settings: TrainingSettings) -> float:
     """Share of the top rate at a step: a short linear rise, then a linear fall to zero."""
-    an_epoch = _steps_an_epoch(images, recipe)
-    epoch = step / an_epoch
-    if epoch < recipe.warmup:
-        return max(epoch / recipe.warmup, 0.02)
-    epochs = recipe.epochs if recipe.iterations is None else recipe.iterations / an_epoch
-    return (epochs - epoch) / (epochs - recipe.warmup)
+    per_epoch = _steps_per_epoch(images, settings)
+    epoch = step / per_epoch
+    if epoch < settings.warmup:
+        return max(epoch / settings.warmup, 0.02)
+    epochs = settings.epochs if settings.iterations is None else settings.iterations / per_epoch
+    return (epochs - epoch) / (epochs - settings.warmup)
 
 
 @torch.no_grad()
@@ -169,27 +147,29 @@ def _layout(model: nn.Module, data: LabelledImages) -> torch.memory_format:
 
 
 def _keep(
-    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe, curve: list[list[float]]
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, settings: TrainingSettings, curve: list[list[float]]
 ) -> None:
     state = {
         "model": model.state_dict(),
         "optimiser": optimiser.state_dict(),
-        "recipe": asdict(recipe),
+        "recipe": asdict(settings),
         "epoch": len(curve),
         "curve": curve,
     }
-    torch.save(state, path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
+    with replacing(path) as beside:
+        torch.save(state, beside)
 
 
-def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, recipe: Recipe) -> list[list[float]]:
+def _resume(
+    path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, settings: TrainingSettings
+) -> list[list[float]]:
     """Load what was kept, if anything, and return the curve so far: steps, loss and accuracy after every leg."""
     if not path.exists():
         return []
     state = _read(path)
-    if state["recipe"] != asdict(recipe):
+    if state["recipe"] != asdict(settings):
         raise LdrfError(
-            f"'{path}' was trained with {state['recipe']}, not {asdict(recipe)}: "
+            f"'{path}' was trained with {state['recipe']}, not {asdict(settings)}: "
             "use the same settings to resume, or another folder to start anew."
         )
     try:
@@ -201,7 +181,7 @@ def _resume(path: Path, model: nn.Module, optimiser: torch.optim.Optimizer, reci
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What :func:`_keep` wrote, its curve and recipe checked; torch checks the rest when it is loaded."""
+    """What :func:`_keep` wrote, its curve and settings checked; torch checks the rest when it is loaded."""
     try:
         state = read_torch(path, checked=True)
         curve = state.get("curve", [[0, 0.0, 0.0]] * state["epoch"])  # older ones have no curve
@@ -223,5 +203,5 @@ def training_curve(folder: str | Path) -> list[tuple[int, float, float]]:
 def save_weights(state: Mapping[str, Tensor], path: Path) -> None:
     """Write a state dict as safetensors, matrices and kernels in half precision, vectors as they are."""
     half = {k: (t.half() if t.is_floating_point() and t.ndim > 1 else t).contiguous() for k, t in state.items()}
-    save_file(half, path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
+    with replacing(path) as beside:
+        save_file(half, beside)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ldrf.algebra.moments import RowSums, damped_factor, least_squares
+from ldrf.tracing.layer import Layer, transposed_kernel
 from ldrf.tracing.patches import count_rows, input_rows, output_rows, sample_positions
-from ldrf.tracing.trace import Layer, turned
 
 
 def layer_of(weight, kernel=(), stride=(), padding=(), dilation=(), positions=1) -> Layer:
@@ -63,12 +63,12 @@ def test_rows_times_turned_matrix_is_the_transposed_convolution(data, dims, seed
     x, weight = torch.randn(2, 3, *extents), torch.randn(3, 4, *kernel)
     back = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[dims - 1]
     y = back(x, weight, None, stride, padding, extra, 1, dilation)
-    plain = turned(weight)
+    plain = transposed_kernel(weight)
     geometry = {"is_transposed": True, "output_padding": extra}
     layer = replace(layer_of(plain, kernel, stride, padding, dilation, math.prod(y.shape[2:])), **geometry)
     rows = input_rows(layer, x, None) @ plain.flatten(1).T
     torch.testing.assert_close(rows, output_rows(layer, y, None), rtol=1e-4, atol=1e-4)
-    assert torch.equal(turned(plain), weight)
+    assert torch.equal(transposed_kernel(plain), weight)
 
 
 def test_patches_are_those_of_unfold():

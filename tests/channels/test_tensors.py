@@ -11,7 +11,8 @@ from torch import Tensor, nn
 import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.config import PruneConfig
-from ldrf.planning.cost_model import mac_model, parameter_model
+from ldrf.planning.objectives.params import parameter_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.module_surgery import cut_plainly
 

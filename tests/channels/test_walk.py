@@ -7,32 +7,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import assume, given
-from hypothesis import strategies as st
-from networks import images, settled
+from networks import flow_of, images, settled
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.channels.walk import follow_channels
-from ldrf.inputs import Inputs
-from ldrf.tracing.trace import trace
-
-
-class Between(nn.Module):
-    """conv (6 channels on a 4 x 4 map) -> ``carry`` -> nothing else."""
-
-    def __init__(self, carry) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(3, 6, 1)
-        self.carry = carry
-
-    def forward(self, x):
-        return self.carry(self.conv(x))
-
-
-def flow_of(carry):
-    graph = trace(Between(carry).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
-    return graph, follow_channels(graph)
 
 
 @pytest.mark.parametrize(
@@ -110,35 +88,6 @@ def test_channels_that_are_stopped_say_where(carry, reason):
     assert set(np.concatenate([ids for ids, _ in frozen]).tolist()) <= set(range(6))
 
 
-@given(
-    channels=st.integers(1, 5),
-    height=st.integers(1, 4),
-    width=st.integers(1, 4),
-    start=st.integers(1, 3),
-    rest=st.integers(0, 3),
-)
-def test_flatten_keeps_each_index_with_its_channel(channels, height, width, start, rest):
-    """Against the oracle: flatten a map that holds its own channel numbers."""
-    from types import SimpleNamespace
-
-    from ldrf.channels.flow import Channels, Flow
-    from ldrf.channels.shapes import view
-
-    end = min(start + rest, 3)
-    x = torch.arange(channels).view(1, channels, 1, 1).expand(2, channels, height, width)
-    flat = x.flatten(start, end)
-    node = SimpleNamespace(
-        name="v", args=[SimpleNamespace(meta={"val": x})], meta={"val": flat}, target="aten.view.default"
-    )
-    flow = Flow(None)  # pyright: ignore
-    found = view(flow, node, {"x": Channels(1, flow.fresh(channels))})  # pyright: ignore
-    assume(channels > 1)
-    assert found is not None
-    for index, owner in enumerate(found.ids.tolist()):
-        assert (flat.select(found.dim, index) == owner).all()
-    assert len(found.ids) == flat.shape[found.dim]
-
-
 class Scaled(nn.Module):
     """Per-channel tensors that are reshaped before they meet the map, one of them ahead of time."""
 
@@ -155,95 +104,9 @@ class Scaled(nn.Module):
 
 def test_reshaped_tensors_are_cut_with_the_channels_they_meet():
     model = settled(Scaled())
-    result = ldrf.prune(model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, chunk=8))
+    result = ldrf.prune(
+        model, [images(16)], widths={"one": 5, "two": 6}, config=ldrf.PruneConfig(steps=5, joint_steps=5, chunk=8)
+    )
     assert result.model.scale.shape == result.model.shift.shape == (5,)
     assert result.history[0].error <= result.history[0].cut_error
     assert result.model(images(3)).shape == (3, 5)
-
-
-def test_sums_tie_channels_one_to_one():
-    class Sum(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.one, self.two = nn.Conv2d(3, 6, 1), nn.Conv2d(3, 6, 3, padding=1)
-
-        def forward(self, x):
-            return self.one(x) + self.two(x)
-
-    graph = trace(Sum().eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
-    flow = follow_channels(graph)
-    one, two = (flow.produced[layer.node] for layer in graph.layers)
-    assert [flow.root(int(i)) for i in one] == [flow.root(int(i)) for i in two]
-    assert len({flow.root(int(i)) for i in one}) == 6
-
-
-def test_carriers_are_cut_with_their_channels(network):
-    from networks import Carriers
-
-    flow = follow_channels(network(Carriers).trace)
-    found = {(s.tensor, s.dim): len(s.ids) for s in flow.slices}
-    assert found == {
-        ("prelu.weight", 0): 10,
-        ("scale", 0): 12,
-        **{(f"bn2.{n}", 0): 14 for n in ("weight", "bias", "running_mean", "running_var")},
-    }
-
-
-@pytest.mark.parametrize(
-    ("carry", "dim", "neurons"),
-    [
-        (lambda x: x.view(x.size(0), 2, 3, 4, 4), 2, [0, 1, 2, 0, 1, 2]),
-        (lambda x: x.view(x.size(0), 2, 3, 4, 4).transpose(1, 2).flatten(1, 2), 1, [0, 1, 2, 0, 1, 2]),
-        (lambda x: x.chunk(2, 1)[1], 1, [0, 1, 2, 0, 1, 2]),
-        (lambda x: x[:, 2:], 1, [0, 1, 0, 1, 0, 1]),
-        (lambda x: F.glu(x, 1), 1, [0, 1, 2, 0, 1, 2]),
-        (lambda x: F.group_norm(x, 2), 1, [0, 1, 2, 0, 1, 2]),
-        (lambda x: F.conv2d(x, torch.ones(6, 2, 1, 1), groups=3), None, None),
-    ],
-)
-def test_equal_parts_make_one_neuron_of_several_channels(carry, dim, neurons):
-    graph, flow = flow_of(carry)
-    found = flow.values.get(graph.outputs[0])
-    if dim is None:
-        assert found is None
-        return
-    assert found.dim == dim
-    roots = flow.roots(np.arange(6))
-    together = [[bool(a == b) for b in roots] for a in roots]
-    assert together == [[a == b for b in neurons] for a in neurons]
-
-
-def test_the_first_part_of_a_split_view_can_shrink_instead():
-    graph = trace(Between(lambda x: x.view(x.size(0), 2, 3, 4, 4)).eval(), Inputs((torch.randn(2, 3, 4, 4),), {}))
-    node = next(n.name for n in graph.nodes if n.name.startswith("view"))
-    flow = follow_channels(graph, {node: -2})
-    assert flow.values[graph.outputs[0]].dim == 1
-    roots = flow.roots(np.arange(6))
-    assert len(set(roots[:3])) == len(set(roots[3:])) == 1 and roots[0] != roots[3]
-
-
-@pytest.mark.parametrize("name", ["atan", "asinh", "erfc", "exp2", "sinc", "tan", "trunc", "sgn", "nan_to_num", "relu"])
-def test_any_function_of_single_values_is_followed(name: str):
-    class Bent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.second = nn.Linear(6, 8), nn.Linear(8, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(getattr(torch, name)(self.first(x)))
-
-    found = ldrf.inspect(Bent(), [torch.randn(8, 6)])
-    assert [unit.name for unit in found.units] == ["first"]
-
-
-def test_a_function_of_two_values_without_a_rule_ties_them():
-    class Bent(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.first, self.other, self.second = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(8, 3)
-
-        def forward(self, x: Tensor) -> Tensor:
-            return self.second(torch.atan2(self.first(x), self.other(x)))
-
-    found = ldrf.inspect(Bent(), [torch.randn(8, 6)], config=ldrf.PruneConfig(coupled=True))
-    assert [(unit.name, unit.together) for unit in found.units] == [("first", ("other",))]

@@ -92,7 +92,8 @@ def test_a_wrong_command_line_ends_in_2(argv, capsys):
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ([], "exactly one of --speedup, --params, --widths and --keep"),
+        ([], "exactly one of --speedup, --params, --widths, --keep and --objective"),
+        (["--objective", "2"], "--objective takes NAME=FLOAT, such as params=2. Got '2' instead"),
         (["--speedup", "2", "--params", "2"], "exactly one of"),
         (["--widths", "0=x"], "--widths takes NAME=INT, such as features.3=40. Got '0=x' instead"),
         (["--widths", "40"], "Got '40' instead"),
@@ -265,7 +266,7 @@ def test_an_unfinished_run_is_resumed_or_thrown_away_but_not_by_accident(plugin,
     Path("out/ldrf-journal").mkdir(parents=True)
     Path("out/ldrf-journal/learned.safetensors").touch()
     assert main(prune_args(plugin, "--speedup", "2")) == 1
-    assert "'out' holds an unfinished run: go on with it by --resume, choose another --out" in capsys.readouterr().err
+    assert "'out' holds an unfinished run: continue it with --resume, choose another --out" in capsys.readouterr().err
     assert main(prune_args(plugin, "--speedup", "2", "--resume")) == 0 and core.pruned[0]["resume"]
     assert Path("out/ldrf-journal").exists()
     assert main(prune_args(plugin, "--speedup", "2", "--force")) == 0

@@ -58,7 +58,7 @@ def test_the_same_bits_come_out_again(made, capsys):
     assert sorted(p.name for p in Path().iterdir() if p.name != "__pycache__") == ["out", "plugin.py", "w.safetensors"]
     assert main(["repeat", "out", *CODE, "--out", "again"]) == 0
     shown = capsys.readouterr().out
-    assert "bits of the slim model" in shown and "the same" in shown and "others" not in shown
+    assert "bits of the slim model" in shown and "the same" in shown and "different" not in shown
     assert Path("again/model.safetensors").read_bytes() == Path("out/model.safetensors").read_bytes()
 
 
@@ -102,8 +102,8 @@ def test_changed_or_missing_files_are_named(made, capsys):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"run": None}, "does not say by which command it was made: only results of 'ldrf prune'"),
-        ({"run": {"argv": ["train", "vgg9"]}}, "does not say by which command it was made"),
+        ({"run": None}, "does not say which command made it: only results of 'ldrf prune'"),
+        ({"run": {"argv": ["train", "vgg9"]}}, "does not say which command made it"),
         ({"run": {"argv": ["prune", "vgg9", "--nonsense"]}}, "does not understand the command"),
         ({"run": {"argv": ["prune", "--help"]}}, "does not understand the command"),
         ({"run": {"argv": ["prune", "vgg9", "--data", "cifar10:gone", "--speedup", "2"]}}, "No CIFAR-10 train set"),
@@ -124,7 +124,7 @@ def test_a_result_of_the_library_cannot_be_repeated(pruned, tmp_path, capsys):
 
     ldrf.save(pruned(Chain), tmp_path / "out")
     assert main(["repeat", str(tmp_path / "out")]) == 1
-    assert "does not say by which command" in capsys.readouterr().err
+    assert "does not say which command" in capsys.readouterr().err
 
 
 def test_weights_are_found_where_they_are_now_and_must_be_the_same(made, capsys):

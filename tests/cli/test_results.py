@@ -106,8 +106,8 @@ def test_bench_compares_with_the_dense_model(here, capsys):
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [
-        (["slim", *ARCHITECTURE, "--batch", "one"], 2, "--batch takes numbers with commas between, such as 1,32"),
-        (["plugin.py:net"], 2, "name what to compare with by --against"),
+        (["slim", *ARCHITECTURE, "--batch", "one"], 2, "--batch takes numbers separated by commas, such as 1,32"),
+        (["plugin.py:net"], 2, "add --against MODEL to compare with"),
         (["slim", *ARCHITECTURE, "--backend", "tensorrt"], 1, "among torch, onnxruntime"),
         (["slim", *ARCHITECTURE, "--threads", "0"], 1, "'threads' must be whole numbers from 1 up"),
         (["slim"], 1, "to run that file, add --architecture plugin.py:net"),
@@ -167,7 +167,7 @@ def test_finetune_prints_what_was_won_back(here, capsys):
 
 def test_finetune_names_what_is_missing(here, capsys):
     assert main(["finetune", "plugin.py:net", "--data", "plugin.py:data", "--out", "tuned"]) == 1
-    assert "'plugin.py:net' is no result folder" in capsys.readouterr().err
+    assert "'plugin.py:net' is not a result folder" in capsys.readouterr().err
     assert main(finetune_args("--weights", "gone.pth")) == 1
     assert "No weights file 'gone.pth'" in capsys.readouterr().err
     assert not Path("tuned").exists()

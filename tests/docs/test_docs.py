@@ -6,32 +6,32 @@ import importlib.util
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 import ldrf
-from ldrf.cli.commands import Command, read_command
+from ldrf.cli.commands import COMMANDS, read_command
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-SUBCOMMANDS = {told.name: told.description for _, told in map(get_args, get_args(Command))}
+HELP = {kind.command: kind.help for kind in COMMANDS}
 
 
 def blocks(page: Path, kind: str) -> list[str]:
     """The fenced code of a page in one language, '' for none."""
-    found = re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-    return [text for language, text in found if language.split(" ")[0] == kind]
+    fenced = re.findall(r"^```([^\n]*)\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+    return [text for language, text in fenced if language.split(" ")[0] == kind]
 
 
 def shell_lines() -> list[str]:
     """Every command line of ldrf in the pages and in its own help."""
     pages = [line for page in PAGES for block in blocks(page, "") for line in block.splitlines()]
-    helps = [line.rpartition(": ")[2] for text in SUBCOMMANDS.values() for line in text.splitlines()]
+    helps = [line.rpartition(": ")[2] for text in HELP.values() for line in text.splitlines()]
     return sorted({line for line in pages + helps if line.startswith("ldrf ")})
 
 
@@ -41,15 +41,14 @@ def test_a_command_in_the_pages_parses(line):
 
 
 def test_every_command_is_shown_in_its_own_help():
-    shown = {line.split()[1] for text in SUBCOMMANDS.values() for line in re.findall(r": (ldrf .+)", text)}
-    assert shown == SUBCOMMANDS.keys()
+    shown = {line.split()[1] for text in HELP.values() for line in re.findall(r": (ldrf .+)", text)}
+    assert shown == HELP.keys()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_python_in_the_pages_is_python(page):
     for block in blocks(page, "python"):
-        if "--8<--" not in block:
-            ast.parse(textwrap.dedent(block))
+        ast.parse(textwrap.dedent(block))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -62,9 +61,60 @@ def test_names_in_the_pages_exist(page):
                 assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
+def generate(root: Path, *argv: str) -> subprocess.CompletedProcess[str]:
+    """Run the script that writes the generated parts of the pages under ``root``."""
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.run(
+        [sys.executable, "docs/generate.py", *argv], cwd=root, env=env, capture_output=True, text=True
+    )
+
+
+def test_generated_parts_of_the_pages_are_up_to_date():
+    done = generate(ROOT, "--check")
+    assert done.returncode == 0, f"run 'python docs/generate.py':\n{done.stdout}{done.stderr}"
+
+
+def test_a_stale_page_is_named_and_mended(tmp_path):
+    for part in ("docs", "examples", "ldrf"):
+        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "assets"))
+    page, picture = tmp_path / "docs" / "cli.md", tmp_path / "docs" / "figures" / "architecture.svg"
+    fresh = page.read_text()
+    page.write_text(fresh.replace("--speedup FLOAT", "--faster FLOAT"))
+    picture.unlink()
+    done = generate(tmp_path, "--check")
+    assert done.returncode == 1 and done.stdout == "stale: docs/cli.md\nstale: docs/figures/architecture.svg\n"
+    assert "--faster" in page.read_text() and not picture.exists()
+    assert generate(tmp_path).returncode == 0
+    assert page.read_text() == fresh and picture.exists()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_in_the_pages_lead_somewhere(page):
+    for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        assert link.startswith("http") or (page.parent / link).exists(), link
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_named_in_the_pages_exist(page):
+    for name in re.findall(r"`((?:ldrf|tests|benchmarks|results|examples)/[\w/.-]+\.(?:py|json))`", page.read_text()):
+        assert (ROOT / name).exists(), name
+    for name in set(re.findall(r"`(ldrf(?:\.\w+)+)`", page.read_text())) - {"ldrf.json"}:
+        assert importable(name), name
+
+
+def importable(name: str) -> bool:
+    """Whether a dotted name is a module, or a name in one."""
+    value, rest = ldrf, name.split(".")[1:]
+    for part in rest:
+        value = getattr(value, part, None)
+        if value is None:
+            return False
+    return True
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
-    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material", "mkdocstrings")):
+    if any(importlib.util.find_spec(name) is None for name in ("mkdocs", "material")):
         pytest.skip("mkdocs is not installed: 'make docs' installs it")
     folder = tmp_path_factory.mktemp("site")
     argv = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
@@ -75,11 +125,11 @@ def site(tmp_path_factory) -> Path:
 
 def test_the_site_shows_every_command_and_every_name(site):
     commands, api = (site / "cli.html").read_text(), (site / "api.html").read_text()
-    for name in SUBCOMMANDS:
+    for name in HELP:
         assert f'id="ldrf-{name}"' in commands
     assert "--speedup FLOAT" in commands and "--solver {joint,closed-form,none,l1-mask}" in commands
     for name in set(ldrf.__all__) - {"__version__"}:
-        assert f'id="ldrf.{name}"' in api, name
+        assert f'id="ldrf{name.lower()}"' in api, name
 
 
 def test_the_site_needs_no_network(site):

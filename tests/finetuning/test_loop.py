@@ -11,10 +11,8 @@ from networks import Branches, Chain, Residual, images, make
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.algebra.muon import SHARE
 from ldrf.errors import LdrfError, LdrfWarning
-from ldrf.finetuning.state import Run
-from ldrf.result import Epoch
+from ldrf.finetuning.state import TuningRun
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
 
@@ -77,15 +75,6 @@ def test_it_never_ends_worse_than_it_began(pruned, dense, rate):
         assert tuned.best_epoch == 0 and "no epoch was better" in str(tuned)
 
 
-@pytest.mark.parametrize(("by_score", "best"), [(False, 3), (True, 2)])
-def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(by_score, best):
-    run = Run.of(nn.Linear(2, 2), 1e-3)
-    run.begin(0.9, 0.5, 100)
-    for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
-        run.add(Epoch(number, 0.0, score, distance, 1e-3, 0.0), by_score)
-    assert run.best_epoch == best
-
-
 def test_a_loss_that_is_not_a_number_stops_and_keeps_the_best(pruned, dense):
     x = images(48)
     slim = pruned(Residual).model
@@ -126,22 +115,6 @@ def test_killed_and_resumed_equals_uninterrupted(pruned, dense, tmp_path):
     state.write_bytes(b"xx")
     with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
         ldrf.finetune(slim, dense, [x], config=config, resume=state)
-
-
-def test_a_state_of_another_form_is_refused(pruned, dense, tmp_path):
-    slim, x, config, path = pruned(Residual).model, images(32), replace(CONFIG, epochs=1), tmp_path / "state.pt"
-    ldrf.finetune(slim, dense, [x], config=config, resume=path)
-    whole = torch.load(path, weights_only=True)
-    odd = [None, 3, [], {}, "x", {"a": torch.zeros(2)}, {k: t[:1] if t.ndim else t for k, t in whole["best"].items()}]
-    for key, value in [(key, value) for key in whole for value in odd]:
-        torch.save({**whole, key: value}, path)
-        if type(value) is not type(whole[key]) or isinstance(value, dict):
-            with pytest.raises(LdrfError, match="fine-tuning run|settings|another slim model") as caught:
-                ldrf.finetune(slim, dense, [x], config=config, resume=path)
-            assert "\n" not in str(caught.value)
-    torch.save([1, 2], path)
-    with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
-        ldrf.finetune(slim, dense, [x], config=config, resume=path)
 
 
 def test_it_stops_when_there_is_no_gain(pruned, dense):
@@ -265,22 +238,9 @@ def test_what_does_not_fit_is_one_sentence(pruned, dense):
         ldrf.finetune(slim, dense, [images(4), images(4, shape=(3, 6, 6))], config=CONFIG)
 
 
-def test_every_tensor_moves_by_a_share_of_its_size():
-    layer = nn.Linear(4, 4)
-    layer.weight.data.fill_(3.0)
-    layer.bias.data.zero_()
-    run = Run.of(layer, 0.1)
-    run.set_rate(0.1)
-    run.student(torch.ones(2, 4)).sum().backward()
-    run.optimiser.step()
-    moved = run.student.state_dict()
-    assert float((moved["weight"] - 3).square().mean().sqrt()) == pytest.approx(SHARE * 0.3, rel=1e-4)
-    assert torch.allclose(moved["bias"], torch.tensor(-0.001))
-
-
 def test_the_first_steps_are_small(cut, dense, monkeypatch):
     rates: list[float] = []
-    monkeypatch.setattr(Run, "set_rate", lambda self, rate: rates.append(rate))
+    monkeypatch.setattr(TuningRun, "set_rate", lambda self, rate: rates.append(rate))
     ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, epochs=2))
     steps = len(rates) // 2
     assert steps == 5 and rates[0] == pytest.approx(CONFIG.rate / 5) and rates[4] > rates[3] > rates[2] > rates[1]

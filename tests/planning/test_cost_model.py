@@ -16,7 +16,8 @@ from ldrf.calibration.network import read_network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
 from ldrf.measuring.timing import latency_ratio
-from ldrf.planning.cost_model import mac_model, parameter_model
+from ldrf.planning.objectives.params import parameter_model
+from ldrf.planning.objectives.speedup import mac_model
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.module_surgery import cut_plainly
 

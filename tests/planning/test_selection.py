@@ -7,7 +7,7 @@ from networks import Chain
 
 from ldrf.calibration.survey import survey
 from ldrf.config import PruneConfig
-from ldrf.planning.plan import removal_curve
+from ldrf.planning.curves import removal_curve
 from ldrf.planning.selection import neuron_scores, select
 
 

@@ -15,8 +15,9 @@ import ldrf
 from ldrf.inputs import read_inputs
 from ldrf.recomposition.recompose import OutputStatistics, _restored, output_statistics
 from ldrf.tracing.interpreter import folded, run
+from ldrf.tracing.layer import Layer, Norm
 from ldrf.tracing.lean_run import input_values
-from ldrf.tracing.trace import Layer, Norm, trace
+from ldrf.tracing.trace import trace
 from ldrf.units.indices import stays
 from ldrf.units.module_surgery import cut_plainly, write_tensors
 

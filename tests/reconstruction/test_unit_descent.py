@@ -84,7 +84,9 @@ class SelfGated(nn.Module):
 
 def test_a_gate_that_reads_what_it_scales():
     model = settled(SelfGated(), 0)
-    result = ldrf.prune(model, [images(32)], widths={"one": 6}, config=ldrf.PruneConfig(steps=5, chunk=16))
+    result = ldrf.prune(
+        model, [images(32)], widths={"one": 6}, config=ldrf.PruneConfig(steps=5, joint_steps=5, chunk=16)
+    )
     assert result.model.gate.weight.shape[:2] == (6, 6)
     assert result.history[0].error <= result.history[0].cut_error
     assert result.model(images(3)).shape == (3, 4)

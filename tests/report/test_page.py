@@ -341,7 +341,7 @@ def test_a_page_is_replaced_whole_or_not_at_all(folder, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("ldrf.report.page.os.replace", interrupt)
+        patch.setattr("ldrf.files.writing.os.replace", interrupt)
         with pytest.raises(KeyboardInterrupt):
             write_report([folder])
     assert path.read_text() == before

@@ -16,7 +16,7 @@ from ldrf.reproduce.page import write_page
 from ldrf.reproduce.recipe import Recipe
 from ldrf.reproduce.recipes import RECIPES
 from ldrf.reproduce.results import Results, read, write
-from ldrf.reproduce.rivals import EXTERNAL, METHODS
+from ldrf.reproduce.rivals import COMPARED, EXTERNAL
 from ldrf.reproduce.tables import Table, compared, signed, spread
 
 LAYERS = {**{v: 9 for v in paper.VGG9_LAYERS.values()}, **{v: 9 for v in paper.VGG16_LAYERS.values()}}
@@ -66,7 +66,7 @@ def test_cells_have_names_of_their_own_and_follow_their_sources(recipe):
     assert len(set(names)) == len(names) and len({cell.key("s") for cell in cells}) == len(cells)
     for cell in cells:
         assert cell.source is None or names.index(cell.source.name) < names.index(cell.name), cell.name
-        assert cell.settings.get("method", "ldrf") in METHODS
+        assert cell.settings.get("method", "ldrf") in COMPARED
         if cell.settings.get("method") in EXTERNAL:
             assert cell.source is not None  # whose MACs are met
     assert names[0] == "dense" and names[1].startswith(("ldrf", "ranks"))

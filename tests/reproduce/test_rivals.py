@@ -10,12 +10,12 @@ from ldrf.data.plugins import load_factory
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.reproduce import rivals
-from ldrf.reproduce.rivals import BENCHMARKS, COLOURS, EXTERNAL, METHODS, prune_externally
+from ldrf.reproduce.rivals import BENCHMARKS, COMPARED, EXTERNAL, prune_externally
 from ldrf.tracing.counting import count_macs
 
 
 def test_every_external_method_has_a_title_and_a_colour_and_an_adapter():
-    assert METHODS.keys() == COLOURS.keys() and EXTERNAL.keys() <= METHODS.keys()
+    assert len({method.colour for method in COMPARED.values()}) == len(COMPARED) and EXTERNAL.keys() <= COMPARED.keys()
     for known in EXTERNAL.values():
         assert callable(load_factory(f"{BENCHMARKS}/{known.adapter}"))
 

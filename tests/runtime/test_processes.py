@@ -1,9 +1,12 @@
 """Two and three processes do what one does: the same slim model, the same tuned model, written and told once."""
 
 import json
+import multiprocessing
+import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +19,17 @@ from torch.distributed import HashStore  # pyright: ignore[reportPrivateImportUs
 import ldrf
 from ldrf import cli
 from ldrf.cli import launch
+from ldrf.cli.torchrun import GIVEN
 from ldrf.runtime import processes
+
+
+def start(job: Callable[..., None], count: int, *given: Any) -> None:
+    """Run ``job(rank, count, *given)`` in so many processes, forked by one that has torch in its memory already."""
+    multiprocessing.set_forkserver_preload(["process_jobs", "traced_before"])
+    path = os.pathsep.join([str(Path(process_jobs.__file__).parent), *sys.path])  # where the server looks for these
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", path)
+        mp.start_processes(job, (count, *given), nprocs=count, start_method="forkserver")  # pyright: ignore
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +43,7 @@ def alone(tmp_path_factory) -> dict[str, Any]:
 @pytest.mark.parametrize("count", [2, 3])
 def test_processes_do_together_what_one_does_alone(tmp_path, alone, count):
     """One start of the processes, which is what takes the time, for all that is compared."""
-    mp.spawn(process_jobs.work, (count, str(tmp_path)), nprocs=count)  # pyright: ignore[reportPrivateImportUsage]
+    start(process_jobs.work, count, str(tmp_path))
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(count)]
     for name, check in CHECKS.items():
         check([mine[name] for mine in found], alone[name], tmp_path)
@@ -128,7 +141,8 @@ def torchrun(*arguments: Any, module: str = "ldrf") -> subprocess.CompletedProce
 
 def prune_command(factory: str, out: Path) -> list[Any]:
     here = Path(process_jobs.__file__)
-    return ["prune", f"{here}:{factory}", "--data", f"{here}:data", "--out", out, "--speedup", 1.5, "--steps", 4]
+    steps = ["--steps", 4, "--joint-steps", 4]
+    return ["prune", f"{here}:{factory}", "--data", f"{here}:data", "--out", out, "--speedup", 1.5, *steps]
 
 
 @pytest.mark.slow
@@ -165,7 +179,7 @@ def test_a_killed_process_takes_the_others_down_with_one_sentence(tmp_path, monk
 
 @pytest.mark.parametrize("rank", ["0", "1"])
 def test_other_commands_are_refused_by_the_first_alone(monkeypatch, capsys, rank):
-    for name, value in zip(launch.GIVEN, (rank, "2", "localhost", "1"), strict=True):
+    for name, value in zip(GIVEN, (rank, "2", "localhost", "1"), strict=True):
         monkeypatch.setenv(name, value)
     assert cli.main(["inspect", "vgg9", "--data", "sample"]) == 2
     told = capsys.readouterr()
@@ -202,9 +216,9 @@ def test_a_process_that_is_done_is_not_missed():
 
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_number_of_processes(tmp_path, alone):
-    mp.spawn(process_jobs.resume, (2, str(tmp_path), True), nprocs=2)  # pyright: ignore
+    start(process_jobs.resume, 2, str(tmp_path), True)
     assert len(list((tmp_path / "run" / "ldrf-journal").glob("unit-*"))) == 1
-    mp.spawn(process_jobs.resume, (3, str(tmp_path), False), nprocs=3)  # pyright: ignore
+    start(process_jobs.resume, 3, str(tmp_path), False)
     for rank in range(3):
         assert_same_answers({"outputs": torch.load(tmp_path / f"3-{rank}.pt")}, alone["prune"]["results"]["ldrf"])
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["ldrf.json", "model.safetensors", "report.json"]

@@ -16,10 +16,11 @@ from networks import Chain, Residual, images, make
 from torch import nn
 
 import ldrf
+from ldrf.calibration.store import SpillFile
 from ldrf.cli import main
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import JOURNAL, LEARNED, RECORD, SETTINGS
-from ldrf.methods import METHODS
+from ldrf.registry import METHODS
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=12, energy=0.1, memory="20kB")
 HALVES = {"block1.conv1": 4, "block2.conv1": 6}
@@ -74,11 +75,11 @@ def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
     assert found["kills"] == int(kills) and found["ended"] > 0 and found["differing"] == 0
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", METHODS.names)
 def test_every_method_goes_on_to_the_same_bits(stopped, prune_known, monkeypatch, tmp_path, method):
     given = {"widths": HALVES, "config": CONFIG, "method": method}
-    if METHODS[method].labelled:
-        monkeypatch.setattr("ldrf.pipeline.take_labels", lambda *_: ([], torch.arange(48) % 5))
+    if METHODS.find(method).labelled:
+        monkeypatch.setattr("ldrf.run.take_labels", lambda *_: ([], torch.arange(48) % 5))
     folder = stopped(**given)
     assert sorted(p.name for p in (folder / JOURNAL).iterdir()) == [LEARNED, "lock", SETTINGS, "unit-0000.safetensors"]
     solved: list[str] = []
@@ -99,9 +100,7 @@ def test_what_was_done_is_not_done_again(stopped, prune_known, monkeypatch):
     folder = stopped()
     tried = []
     solve = ldrf.methods.reconstruct  # pyright: ignore[reportAttributeAccessIssue]
-    monkeypatch.setattr(
-        "ldrf.methods.method.reconstruct", lambda w, u, *rest: tried.append(u.name) or solve(w, u, *rest)
-    )
+    monkeypatch.setattr("ldrf.methods.ldrf.reconstruct", lambda w, u, *rest: tried.append(u.name) or solve(w, u, *rest))
     monkeypatch.setattr("ldrf.pipeline.survey", None)
     prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True)
     assert tried == ["block2.conv1"]
@@ -196,7 +195,7 @@ def test_a_run_that_fails_before_its_first_stage_is_done_leaves_nothing(prune_kn
 
 @pytest.mark.parametrize("name", ["photos", "photos/x", "file", JOURNAL])
 def test_a_place_of_something_else_is_refused_before_the_work(monkeypatch, tmp_path, name):
-    monkeypatch.setattr("ldrf.pipeline.read_network", None)
+    monkeypatch.setattr("ldrf.run.read_network", None)
     (tmp_path / "photos").mkdir()
     (tmp_path / "photos" / "cat.png").write_text("cat")
     (tmp_path / "photos" / "x").mkdir()
@@ -210,7 +209,7 @@ def test_a_place_of_something_else_is_refused_before_the_work(monkeypatch, tmp_p
 
 
 def test_a_read_only_place_is_refused_before_the_work(monkeypatch, tmp_path):
-    monkeypatch.setattr("ldrf.pipeline.read_network", None)
+    monkeypatch.setattr("ldrf.run.read_network", None)
     monkeypatch.setattr("ldrf.files.result_folders.os.access", lambda path, _: Path(path) != tmp_path)
     with pytest.raises(LdrfError, match="is read-only; name another folder"):
         ldrf.prune(make(Chain), [images(8)], speedup=2.0, out=tmp_path / "a" / "b")
@@ -220,7 +219,7 @@ def test_a_read_only_place_is_refused_before_the_work(monkeypatch, tmp_path):
 @pytest.mark.parametrize("where", ["learned", "unit-0001", "model", "spilled"])
 def test_a_full_disk_keeps_what_was_done(prune_known, monkeypatch, tmp_path, where):
     folder, given = tmp_path / "out", {"widths": HALVES, "config": CONFIG}
-    fsync, spill = os.fsync, ldrf.store.SpillFile.write  # pyright: ignore[reportAttributeAccessIssue]
+    fsync, spill = os.fsync, SpillFile.write
     units: list[str] = []
 
     def full(handle):
@@ -238,7 +237,7 @@ def test_a_full_disk_keeps_what_was_done(prune_known, monkeypatch, tmp_path, whe
         patch.setattr("ldrf.calibration.store.SpillFile.write", full_spill)
         with pytest.raises(LdrfError, match="No space left on device"):
             prune_known(Residual, **given, out=folder, on_event=lambda e, d: units.append(e))
-    assert not list(tmp_path.rglob("*.part")) and [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert not list(tmp_path.rglob("*.part*")) and [p.name for p in tmp_path.iterdir()] == ["out"]
     assert same(prune_known(Residual, **given, out=folder, resume=True), prune_known(Residual, **given))
 
 
@@ -322,7 +321,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
     monkeypatch.chdir(tmp_path)
     Path("plugin.py").write_text(PLUGIN)
     prune = ["prune", "plugin.py:net", "--data", "plugin.py:data", "--speedup", "1.5", "--images", "32"]
-    prune += ["--steps", "100", "--memory", "50kB", "--test-images", "0"]
+    prune += ["--steps", "40", "--joint-steps", "20", "--memory", "50kB", "--test-images", "0"]
     argv = [sys.executable, "-m", "ldrf", *prune, "--out", "killed"]
     first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list((Path("killed") / JOURNAL).glob("unit-*.safetensors")):
@@ -330,7 +329,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    assert main([*prune, "--out", "killed"]) == 1 and "go on with it by --resume" in capsys.readouterr().err
+    assert main([*prune, "--out", "killed"]) == 1 and "continue it with --resume" in capsys.readouterr().err
     done = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     torch.set_num_threads(1)

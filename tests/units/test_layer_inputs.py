@@ -9,7 +9,7 @@ import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.inputs import Inputs
 from ldrf.tracing.interpreter import folded
-from ldrf.units.layer_inputs import lively, misled, noted_inputs
+from ldrf.units.layer_inputs import fed_wrongly, noted_inputs, randomised
 from ldrf.units.trial import graph_values
 
 
@@ -36,11 +36,11 @@ def test_a_dead_relu_does_not_hide_that_channels_are_shuffled_otherwise():
     assert {s.name: s.reason for s in network.skipped}["one"] == "the model's forward spells out its width"
 
 
-def test_in_a_lively_copy_no_channel_sleeps_and_no_two_are_alike():
+def test_in_a_randomised_copy_no_channel_sleeps_and_no_two_are_alike():
     model, x = make(Chain), images(4).abs()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     model.register_parameter("empty", nn.Parameter(torch.empty(0, 3)))
-    awake = lively(model)
+    awake = randomised(model)
     with noted_inputs(awake, ["conv2", "fc"]) as noted, torch.no_grad():
         awake(x)
     assert all(torch.equal(tensor, model.state_dict()[name]) for name, tensor in before.items())
@@ -54,12 +54,12 @@ def test_no_layer_of_an_uncut_model_reads_other_values_than_its_graph(case):
     model = make(case.kind)
     network = read_network(model, [case.batch(8)], (), ldrf.PruneConfig())
     inputs = network.example
-    for net in (network.model, lively(network.model)):
+    for net in (network.model, randomised(network.model)):
         with noted_inputs(net, {layer.name for layer in network.trace.layers}) as noted, torch.no_grad():
             inputs.call(net)
         given = dict(zip(network.trace.inputs, [*inputs.args, *inputs.kwargs.values()], strict=False))
         values = graph_values(network.trace, folded(network.trace, net), given)
-        assert values is not None and not misled(network.trace, noted, values)
+        assert values is not None and not fed_wrongly(network.trace, noted, values)
 
 
 def test_swapped_channels_are_noticed():
@@ -71,4 +71,4 @@ def test_swapped_channels_are_noticed():
     with noted_inputs(swapped, ["conv1", "conv2"]) as noted, torch.no_grad():
         Inputs((images(8)[:2],), {}).call(swapped)
     values = graph_values(network.trace, network.dense, {network.trace.inputs[0]: images(8)[:2]})
-    assert values is not None and misled(network.trace, noted, values) == {"conv2"}
+    assert values is not None and fed_wrongly(network.trace, noted, values) == {"conv2"}

@@ -10,20 +10,31 @@ from networks import Bottleneck, Branches, Carriers, Chain, Gated, Inverted, Res
 from torch import nn
 
 from ldrf.errors import LdrfError
-from ldrf.units.targets import Target, apply_ignore, exact_widths, ignored_modules
+from ldrf.units.targets import Target, apply_ignore, exact_widths, ignored_modules, read_target
 
 
 @pytest.mark.parametrize("given", [{}, {"speedup": 2.0, "params": 2.0}, {"widths": {}, "keep": {}}])
 def test_exactly_one_target_is_given(given):
-    with pytest.raises(LdrfError, match="Exactly one of speedup=, params=, widths= and keep="):
-        Target(**given)
+    with pytest.raises(LdrfError, match="Exactly one of speedup=, params=, widths=, keep= and objective="):
+        read_target(**given)
 
 
 @pytest.mark.parametrize("name", ["speedup", "params"])
 @pytest.mark.parametrize("value", [1, 1.0, 0, -2.0, float("nan"), "3", True])
 def test_ratios_are_numbers_above_one(name, value):
     with pytest.raises(LdrfError, match=f"The '{name}' must be a number above 1"):
-        Target(**{name: value})
+        read_target(**{name: value})
+
+
+@pytest.mark.parametrize("objective", ["params", ("params",), (2.0, "params"), {"params": 2.0}])
+def test_an_objective_is_a_name_and_a_ratio(objective):
+    with pytest.raises(LdrfError, match="'objective' must be a name and a ratio, such as"):
+        read_target(objective=objective)
+
+
+def test_an_unknown_objective_is_told_with_those_there_are():
+    with pytest.raises(LdrfError, match="'objective' must be one of params, speedup. Got 'joules' instead"):
+        read_target(objective=("joules", 2.0))
 
 
 def test_widths_and_shares_become_whole_numbers(network):
@@ -38,12 +49,13 @@ def test_widths_and_shares_become_whole_numbers(network):
     [
         ({"speedup": np.float32(3)}, {"speedup": 3.0}),
         ({"params": 2}, {"params": 2.0}),
+        ({"objective": ("params", 2)}, {"params": 2.0}),
         ({"widths": {"conv1": np.int64(5)}}, {"widths": {"conv1": 5}}),
         ({"keep": {"conv1": np.float64(0.5)}}, {"keep": {"conv1": 0.5}}),
     ],
 )
 def test_a_target_can_be_written_down(asked, told):
-    assert json.loads(json.dumps(Target(**asked).as_dict())) == told
+    assert json.loads(json.dumps(read_target(**asked).as_dict())) == told
 
 
 @pytest.mark.parametrize("width", [0, -1, 13, 5.0, "5", True, None])

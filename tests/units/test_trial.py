@@ -13,7 +13,7 @@ import ldrf
 from ldrf.calibration.network import Network, read_network
 from ldrf.inputs import Inputs
 from ldrf.units import trial
-from ldrf.units.trial import cut_copy, gap, outputs_of, trial_of, without_last
+from ldrf.units.trial import cut_copy, cut_trial, gap, outputs_of, without_last
 
 
 class Stubborn(nn.Module):
@@ -51,8 +51,8 @@ def test_a_gap_is_relative_and_infinite_for_other_shapes(found: Any, wanted: lis
 
 def test_a_model_and_its_graph_agree_whole_and_cut():
     net = read(make(Chain))
-    tried = trial_of(net.trace, net.dense, net.model, net.example)
-    assert tried.rounding < 1e-5 and tried.whole.alike and tried.passes(net.units)
+    tried = cut_trial(net.trace, net.dense, net.model, net.example)
+    assert tried.rounding < 1e-5 and tried.whole.same_attention and tried.passes(net.trace, net.units)
 
 
 def test_a_copy_shares_what_is_not_cut_and_the_model_stays_whole():

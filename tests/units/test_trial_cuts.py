@@ -127,4 +127,4 @@ def test_what_is_compared_with_is_looked_at_once(monkeypatch):
     monkeypatch.setattr(trial_cuts, "follow_channels", noted)
     net = read_network(make(Spelt), [images(4)], (), ldrf.PruneConfig())
     assert "up" in {u.name for u in net.units} and len(followed) > 2
-    assert len(whole) == 2  # with its own weights and with lively ones
+    assert len(whole) == 2  # with its own weights and with random ones

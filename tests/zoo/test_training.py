@@ -7,9 +7,9 @@ from torch import nn
 
 from ldrf.data.cifar10 import LabelledImages
 from ldrf.errors import LdrfError
-from ldrf.zoo.training import Recipe, evaluate, fine_tuning, save_weights, train, training_curve
+from ldrf.zoo.training import TrainingSettings, evaluate, fine_tuning, save_weights, train, training_curve
 
-RECIPE = Recipe(epochs=3, batch=8, rate=0.05)
+RECIPE = TrainingSettings(epochs=3, batch=8, rate=0.05)
 
 
 def data(count: int = 32, seed: int = 0) -> LabelledImages:
@@ -68,8 +68,8 @@ def test_fine_tuning_takes_the_iterations_asked_for_and_resumes(tmp_path, monkey
         return real(self, *args, **kwargs)
 
     monkeypatch.setattr(torch.optim.SGD, "step", step)
-    recipe, kill = Recipe(batch=5, rate=0.01, warmup=0.0, iterations=20), None
-    whole = train(network(), data(), data(seed=1), tmp_path / "whole", recipe)
+    settings, kill = TrainingSettings(batch=5, rate=0.01, warmup=0.0, iterations=20), None
+    whole = train(network(), data(), data(seed=1), tmp_path / "whole", settings)
     assert steps == 20 and rates == pytest.approx([0.01 * (20 - done) / 20 for done in range(20)])
     curve = training_curve(tmp_path / "whole")
     assert [done for done, _, _ in curve] == [2, 5, 7, 10, 12, 15, 17, 20]
@@ -77,45 +77,51 @@ def test_fine_tuning_takes_the_iterations_asked_for_and_resumes(tmp_path, monkey
 
     steps, kill = 0, 9
     with pytest.raises(Kill):
-        train(network(), data(), data(seed=1), tmp_path / "killed", recipe)
+        train(network(), data(), data(seed=1), tmp_path / "killed", settings)
     steps, kill = 0, None
-    resumed = train(network(), data(), data(seed=1), tmp_path / "killed", recipe)
+    resumed = train(network(), data(), data(seed=1), tmp_path / "killed", settings)
     assert steps == 13 and training_curve(tmp_path / "killed") == curve
     for name, tensor in whole.state_dict().items():
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
 def test_the_papers_fine_tuning():
-    recipe = fine_tuning(10_000)
-    assert (recipe.rate, recipe.batch, recipe.decay, recipe.momentum) == (0.01, 100, 1e-4, 0.9)
-    assert (recipe.iterations, recipe.warmup, recipe.smoothing) == (10_000, 0.0, 0.0)
+    settings = fine_tuning(10_000)
+    assert (settings.rate, settings.batch, settings.decay, settings.momentum) == (0.01, 100, 1e-4, 0.9)
+    assert (settings.iterations, settings.warmup, settings.smoothing) == (10_000, 0.0, 0.0)
 
 
 def test_a_checkpoint_from_before_there_were_iterations_resumes(tmp_path):
-    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    train(network(), data(), data(), tmp_path, TrainingSettings(epochs=1, batch=8))
     state = torch.load(tmp_path / "last.pt", weights_only=True)
     del state["curve"], state["recipe"]["iterations"]
     torch.save(state, tmp_path / "last.pt")
-    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    train(network(), data(), data(), tmp_path, TrainingSettings(epochs=1, batch=8))
     assert len((tmp_path / "log.txt").read_text().splitlines()) == 1
 
 
 def test_training_learns(tmp_path):
-    model = train(network(), data(200), data(100, seed=1), tmp_path, Recipe(epochs=8, batch=10, rate=0.1))
+    model = train(network(), data(200), data(100, seed=1), tmp_path, TrainingSettings(epochs=8, batch=10, rate=0.1))
     assert evaluate(model, data(100, seed=1)) > 30
     assert not model.training
 
 
 def test_other_settings_do_not_resume(tmp_path):
-    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    train(network(), data(), data(), tmp_path, TrainingSettings(epochs=1, batch=8))
     with pytest.raises(LdrfError, match="use the same settings to resume, or another folder"):
-        train(network(), data(), data(), tmp_path, Recipe(epochs=2, batch=8))
+        train(network(), data(), data(), tmp_path, TrainingSettings(epochs=2, batch=8))
 
 
 def test_another_network_does_not_resume(tmp_path):
-    train(network(), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+    train(network(), data(), data(), tmp_path, TrainingSettings(epochs=1, batch=8))
     with pytest.raises(LdrfError, match="belongs to another network"):
-        train(nn.Sequential(nn.Flatten(), nn.Linear(192, 10)), data(), data(), tmp_path, Recipe(epochs=1, batch=8))
+        train(
+            nn.Sequential(nn.Flatten(), nn.Linear(192, 10)),
+            data(),
+            data(),
+            tmp_path,
+            TrainingSettings(epochs=1, batch=8),
+        )
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):
@@ -134,15 +140,15 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     ],
 )
 def test_a_checkpoint_of_another_form_is_refused(tmp_path, change):
-    recipe = Recipe(epochs=1, batch=8)
-    train(network(), data(8), data(8), tmp_path, recipe)
+    settings = TrainingSettings(epochs=1, batch=8)
+    train(network(), data(8), data(8), tmp_path, settings)
     torch.save({**torch.load(tmp_path / "last.pt", weights_only=True), **change}, tmp_path / "last.pt")
     with pytest.raises(LdrfError, match="not a readable training checkpoint|another network|was trained with"):
-        train(network(), data(8), data(8), tmp_path, recipe)
+        train(network(), data(8), data(8), tmp_path, settings)
 
 
 def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path):
-    train(network(), data(8), data(8), tmp_path, Recipe(epochs=1, batch=8))
+    train(network(), data(8), data(8), tmp_path, TrainingSettings(epochs=1, batch=8))
     content = bytearray((tmp_path / "last.pt").read_bytes())
     weight = torch.load(tmp_path / "last.pt", weights_only=True)["model"]["5.weight"].numpy().tobytes()
     content[content.index(weight) + 5] ^= 1
@@ -154,7 +160,7 @@ def test_a_flipped_bit_in_a_checkpoint_is_noticed(tmp_path):
 @pytest.mark.parametrize("wrong", [{"epochs": 0}, {"batch": -1}, {"rate": 0.0}, {"iterations": 0}])
 def test_a_recipe_must_be_positive(wrong):
     with pytest.raises(LdrfError, match="must be positive"):
-        Recipe(**wrong)
+        TrainingSettings(**wrong)
 
 
 def test_evaluate_restores_the_mode():

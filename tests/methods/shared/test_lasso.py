@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.linear_model import Lasso
 
-from ldrf.methods.lasso import lasso, lasso_support
+from ldrf.methods.shared.lasso import lasso, lasso_support
 
 ROWS = 120
 

@@ -33,12 +33,12 @@ def contributions(problem: Problem, seed: int, centred: bool) -> list[Contributi
     """
     slim, unit = problem.walk.slim, problem.unit
     moments = moments_on(problem, False, *slim.affine(unit.producer.node), seed)
-    found = []
+    per_consumer = []
     for consumer, sums in zip(unit.consumers, moments, strict=True):
         weight, bias = slim.affine(consumer.layer.node)
         constant = None if centred and consumer.layer.has_bias else bias
-        found.append(from_moments(sums, weight.flatten(1).T, constant, neuron_columns(consumer, unit.width)))
-    return found
+        per_consumer.append(from_moments(sums, weight.flatten(1).T, constant, neuron_columns(consumer, unit.width)))
+    return per_consumer
 
 
 def from_moments(moments: Moments, weight: Tensor, constant: Tensor | None, groups: Tensor) -> Contributions:
@@ -62,6 +62,6 @@ def from_moments(moments: Moments, weight: Tensor, constant: Tensor | None, grou
     return Contributions(blocks / moments.rows, along[flat].view(n, g).sum(1) / moments.rows)
 
 
-def total(found: list[Contributions]) -> Contributions:
+def total(parts: list[Contributions]) -> Contributions:
     """Over all consumers, for a choice that serves them together."""
-    return Contributions(torch.stack([c.gram for c in found]).sum(0), torch.stack([c.cross for c in found]).sum(0))
+    return Contributions(torch.stack([c.gram for c in parts]).sum(0), torch.stack([c.cross for c in parts]).sum(0))

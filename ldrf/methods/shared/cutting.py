@@ -4,8 +4,10 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig, Selection
-from ldrf.methods.method import Findings, Method, Step
+from ldrf.methods.shared.method import Method, Step
+from ldrf.planning.findings import Findings
 from ldrf.planning.selection import neuron_scores
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
@@ -14,14 +16,14 @@ from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.units.unit import Unit
 
 # One score per neuron [n] for each unit by name; the largest stay.
-Score = Callable[[Findings, PruneConfig], dict[str, Tensor]]
+Score = Callable[[Network, Findings, PruneConfig], dict[str, Tensor]]
 
 
-def cutting_method(name: str, score: Score, labelled: bool = False) -> Method:
+def cutting_method(name: str, title: str, colour: str, score: Score, labelled: bool = False) -> Method:
     """A method that keeps each unit's neurons of the highest score as they are."""
 
-    def begin(findings: Findings, config: PruneConfig) -> Step:
-        scores = score(findings, config)
+    def begin(network: Network, findings: Findings, config: PruneConfig) -> Step:
+        scores = score(network, findings, config)
 
         def step(walk: Lockstep, unit: Unit, width: int) -> Reconstruction:
             kept = scores[unit.name].argsort(descending=True, stable=True)[:width].sort().values
@@ -31,14 +33,13 @@ def cutting_method(name: str, score: Score, labelled: bool = False) -> Method:
 
         return step
 
-    return Method(name, begin, labelled=labelled)
+    return Method(name, begin, title, colour, labelled=labelled)
 
 
 def by_criterion(criterion: Selection) -> Score:
     """Scores by one of the criteria of :mod:`ldrf.planning.selection`."""
 
-    def score(findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
-        network = findings.network
+    def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:
         return {
             unit.name: neuron_scores(criterion, unit, network.dense, findings.surveys[unit.name], config.seed)
             for unit in network.units

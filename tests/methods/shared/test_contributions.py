@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ldrf.algebra.moments import Moments, RowSums
-from ldrf.methods.contributions import Contributions, from_moments, total
+from ldrf.methods.shared.contributions import Contributions, from_moments, total
 from ldrf.methods.thinet import remove_greedily, scales
 
 

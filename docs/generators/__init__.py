@@ -1,0 +1,1 @@
+"""Parts of the pages that are made from the code, a file per part."""

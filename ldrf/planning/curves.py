@@ -1,0 +1,74 @@
+"""Error curves: what each unit costs at every width, for the layers that read it and for the network's outputs."""
+
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from ldrf.algebra.neuron_removal import Removal, removal_order
+from ldrf.calibration.network import Network
+from ldrf.calibration.survey import Survey
+from ldrf.channels.attention_scores import score_errors
+from ldrf.config import PruneConfig
+from ldrf.planning.sensitivity import output_errors
+from ldrf.runtime.processes import joined, turns
+from ldrf.runtime.progress import progress
+from ldrf.tracing.interpreter import Weights
+from ldrf.units.columns import neuron_columns, neuron_sums
+from ldrf.units.targets import Target, exact_widths
+from ldrf.units.unit import Unit
+
+TRIAL = 0.5  # share of a unit's neurons kept when its effect on the outputs is measured
+EXAMPLES = 256  # images on which that is done
+
+
+def removal_curves(
+    network: Network, target: Target, surveys: dict[str, Survey], config: PruneConfig, picks: bool = True
+) -> dict[str, Removal]:
+    """Removal curves of the units that need one: all to find widths, those that are cut to pick neurons (``picks``)."""
+    picks = picks and config.selection == "second-order"
+    wanted = network.units if picks or config.allocation == "error" else ()
+    if target.widths is not None or target.keep is not None:
+        asked = exact_widths(target, network.units, network.skipped, config.multiple)
+        wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
+    units = {u.name: u for u in wanted}
+    mine = progress(turns(list(units)), "error curves")
+    removals = joined({name: removal_curve(network, units[name], surveys[name], config) for name in mine})
+    return {name: removals[name] for name in units}
+
+
+def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneConfig) -> Removal:
+    """The order in which a unit's neurons go, and the error of its consumers at every width."""
+    readers = []
+    for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
+        weight = network.dense.layers[consumer.layer.node][0].flatten(1).T
+        if (consumer.channels >= 0).any():
+            readers.append((moments, weight, neuron_columns(consumer, unit.width)))
+    removal = removal_order(readers, config.damping) if readers else None
+    return with_scores(removal, unit, network.dense) if unit.scores else cast("Removal", removal)
+
+
+def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:
+    """The curve of a unit whose neurons are queries and keys: the attention scores that are lost count as well.
+
+    Queries and keys are rotated before the cut, so the order of these neurons does not matter. Where they cannot be
+    rotated, the smallest go first.
+    """
+    sizes = neuron_sums(dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.rows, unit.width)
+    order = sizes.argsort() if removal is None else removal.order
+    kept = torch.cat([sizes.new_zeros(1), sizes[order.flip(0)].cumsum(0)])
+    lost = score_errors(dense, unit.compared) if unit.compared else 1 - kept / kept[-1].clamp_min(1e-300)
+    return Removal(order, lost if removal is None else lost + removal.errors)
+
+
+def output_curves(
+    network: Network, surveys: dict[str, Survey], removals: dict[str, Removal], config: PruneConfig
+) -> dict[str, Tensor]:
+    """Each unit's error curve, scaled to the change it makes in the network's outputs."""
+    trial = {unit.name: max(1, round(TRIAL * unit.width)) for unit in network.units}
+    measured = output_errors(network, surveys, removals, trial, config.damping, EXAMPLES, progress)
+    curves = {}
+    for unit in network.units:
+        errors = removals[unit.name].errors
+        curves[unit.name] = errors * (measured[unit.name] / max(float(errors[trial[unit.name]]), 1e-12))
+    return curves

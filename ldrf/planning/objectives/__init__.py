@@ -1,0 +1,1 @@
+"""What a plan can be priced in, a file each; every file defines ``ENTRY``."""

@@ -1,0 +1,78 @@
+"""torch.export for tests: a model like one exported before gets a copy of its graph, in a hundredth of the time.
+
+Two models are alike if they pickle to the same bytes apart from the values of their parameters and buffers, which a
+graph does not hold. A model that cannot be pickled, such as one of a class within a test, is exported every time.
+"""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from ldrf.inputs import Inputs
+
+Export = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What ldrf reads of a torch.export.ExportedProgram."""
+
+    graph: fx.Graph
+    graph_signature: Any
+    constants: dict[str, Any]
+
+    def copied(self) -> "Program":
+        return Program(copy.deepcopy(self.graph), self.graph_signature, self.constants)
+
+
+class _Shapes(pickle.Pickler):
+    """Pickles a model with the kinds of its parameters and buffers in place of their values."""
+
+    def __init__(self, file: io.BytesIO, model: nn.Module) -> None:
+        super().__init__(file)
+        tensors = {id(t): t for t in (*model.parameters(), *model.buffers())}
+        self._numbers = {known: number for number, known in enumerate(tensors)}  # a shared tensor has one number
+
+    def persistent_id(self, obj: Any) -> Any:
+        if id(obj) not in self._numbers:
+            return None
+        return self._numbers[id(obj)], tuple(obj.shape), obj.stride(), str(obj.dtype), obj.requires_grad
+
+
+def likeness(model: nn.Module, example: Inputs) -> tuple[Any, ...] | None:
+    """What the graph of ``model`` depends on, or None where that cannot be told."""
+    pickled = io.BytesIO()
+    try:
+        _Shapes(pickled, model).dump(model)
+    except Exception:
+        return None
+    code = tuple(type(module).forward for module in model.modules())  # a test may patch a class
+    arguments = torch.utils._pytree.tree_leaves((example.args, example.kwargs))
+    given = tuple((tuple(a.shape[1:]), str(a.dtype)) if isinstance(a, Tensor) else repr(a) for a in arguments)
+    return pickled.getvalue(), code, given, tuple(example.kwargs), torch.is_grad_enabled()
+
+
+class ExportedOnce:
+    """``export_program`` with a memory; ``hits`` counts the exports that it saved."""
+
+    def __init__(self, export: Export) -> None:
+        self._export, self._known, self.hits = export, dict[Any, Program](), 0
+
+    def __call__(self, model: nn.Module, example: Inputs, decomposed: bool = False) -> Any:
+        like = likeness(model, example)
+        if like is None:
+            return self._export(model, example, decomposed)
+        key = *like, decomposed
+        if key in self._known:
+            self.hits += 1
+            return self._known[key].copied()
+        program = self._export(model, example, decomposed)
+        if not any(node.op == "get_attr" for node in program.graph.nodes):  # these hold tensors or graphs of the model
+            self._known[key] = Program(copy.deepcopy(program.graph), program.graph_signature, dict(program.constants))
+        return program

@@ -1,0 +1,127 @@
+"""Models of all sorts are exported with a free batch size, or refused with the line that stands in the way."""
+
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from networks import (
+    Branches,
+    assert_same_outputs,
+    images,
+)
+from torch import Tensor, nn
+
+import ldrf
+from ldrf.errors import LdrfError
+from ldrf.inputs import Inputs, read_inputs
+from ldrf.tracing.counting import count_macs
+from ldrf.tracing.export import working_copy
+from ldrf.tracing.interpreter import folded
+from ldrf.tracing.trace import trace
+
+
+def test_an_untraceable_model_is_refused_with_the_line():
+    class Undecided(nn.Module):
+        def forward(self, x):
+            if x.sum() > 0:  # the line
+                x = 2 * x
+            return x
+
+    with pytest.raises(LdrfError, match=r"torch.export cannot trace Undecided at .*test_export.py:\d+ \(if x.sum\(\)"):
+        trace(Undecided(), Inputs((images(3),), {}))
+
+
+def test_working_copy_is_another_model_in_eval_mode_and_float32():
+    model = Branches().half().train()
+    copied = working_copy(model)
+    assert not copied.training and model.training
+    assert copied.trunk.weight.dtype is torch.float32 and model.trunk.weight.dtype is torch.float16
+    assert torch.equal(copied.trunk.weight.half(), model.trunk.weight)
+
+
+class Counting(nn.Module):
+    """Its code turns the number of images into a plain one."""
+
+    def __init__(self, count: Callable[[Tensor], int]) -> None:
+        super().__init__()
+        self.count = count
+        self.first, self.second = nn.Conv2d(3, 8, 3, padding=1), nn.Linear(8 * 16, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.first(x).relu().reshape(self.count(x), -1))
+
+
+@pytest.mark.parametrize("count", [len, lambda x: int(x.shape[0]), lambda x: x.size()[0]], ids=["len", "int", "size"])
+def test_a_batch_that_the_code_counts_stays_free(count):
+    model = Counting(count)
+    found = ldrf.inspect(model, [images(6, shape=(3, 4, 4))])
+    assert found.macs == count_macs(model, Inputs((images(1, shape=(3, 4, 4)),), {}))
+    assert found.share == 1.0 and found.speedup > 1
+    result = ldrf.prune(model, [images(20, shape=(3, 4, 4))], widths={"first": 4}, config=ldrf.PruneConfig(steps=2))
+    assert result.model(images(7, shape=(3, 4, 4))).shape == (7, 5)
+
+
+def test_a_batch_that_cannot_be_free_is_told():
+    with pytest.raises(LdrfError, match=r"forward of Counting makes a plain number of the batch size.*x\.shape\[0\]"):
+        ldrf.prune(Counting(lambda x: len(list(x))), [images(20, shape=(3, 4, 4))], widths={"first": 4})
+
+
+class Wrapped(nn.Module):
+    """Hands on whatever it is given, as torch's own wrappers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3))
+
+    def forward(self, *args: Tensor, **kwargs: Tensor) -> Tensor:
+        return self.net(*args, **kwargs)
+
+
+def test_wrappers_and_parallel_models_are_traced():
+    config = ldrf.PruneConfig(steps=2, joint_steps=2)
+    for model, name in ((Wrapped(), "net.0"), (nn.DataParallel(Wrapped().net), "module.0")):
+        result = ldrf.prune(model, [images(12)], widths={name: 4}, config=config)
+        assert type(result.model) is type(model) and result.model(images(3)).shape[1] == 4
+
+
+class ByName(nn.Module):
+    """Takes all, or all but the first, of its inputs by whatever name they come."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two, self.last = nn.Linear(8, 16), nn.Linear(3, 16), nn.Linear(16, 4)
+
+    def forward(self, **given: Tensor) -> Tensor:
+        return self.last(F.relu(self.one(given["x"])) * torch.sigmoid(self.two(given["y"])))
+
+
+class PartlyByName(ByName):
+    def forward(self, x: Tensor, **given: Tensor) -> Tensor:
+        return super().forward(x=x, **given)
+
+
+@pytest.mark.parametrize("kind", [ByName, PartlyByName])
+@pytest.mark.parametrize("order", ["xy", "yx"])
+def test_models_that_take_keywords_of_any_name_are_pruned_and_exported(kind, order, tmp_path):
+    inputs = {"x": torch.randn(40, 8), "y": torch.randn(40, 3)}
+    batch, model = {name: inputs[name] for name in order}, kind()
+    graph = trace(model, read_inputs(model, batch))
+    assert_same_outputs(model, graph, folded(graph, model), read_inputs(model, batch))
+    result = ldrf.prune(model, [batch], widths={"one": 9}, config=ldrf.PruneConfig(steps=2, joint_steps=2))
+    assert type(result.model) is kind and "forward" not in vars(result.model) and "forward" not in vars(model)
+    assert result.model(**batch).shape == (40, 4) and result.model.two.out_features == 9
+    for name in ("slim.pt2", "slim.onnx"):
+        ldrf.export(result, tmp_path / name)  # which compares it with the model
+
+
+def test_a_model_that_cannot_be_copied_is_refused_with_the_way_out():
+    layer = nn.Linear(3, 3)
+    with pytest.warns(FutureWarning):
+        layer = nn.utils.weight_norm(layer)
+    model = nn.Sequential(layer, nn.ReLU(), nn.Linear(3, 3))
+    model(torch.randn(2, 3))
+    with pytest.raises(LdrfError, match=r"Sequential cannot be copied.*remove_weight_norm"):
+        working_copy(model)
