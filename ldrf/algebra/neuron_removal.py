@@ -1,7 +1,7 @@
 """Second-order neuron removal: the error of a layer at every width of its input, from one Gram matrix.
 
 Optimal Brain Surgeon on groups of columns: removing neuron g costs tr(B_g^T (H^-1_gg)^-1 B_g) when the
-remaining weights take over its work by least squares. Several neurons go at a time in wide layers.
+remaining weights take over its work by least squares. In wide layers several neurons are removed at a time.
 """
 
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
         return _fresh(damped_inverse(rows, damping), weights, groups.shape[1]), variance
     centred = (moments.gram[:d, :d] - moments.rows * torch.outer(mean, mean)) / moments.rows
     hessian = centred[flat][:, flat]
-    if absent.any():  # stand-ins that nothing reads
+    if absent.any():  # columns that are not there
         hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
         hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)
     variance = float((weights * (hessian @ weights)).sum()) + 1e-30
