@@ -79,6 +79,7 @@ class RowSums:
         return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])), self._few)
 
     def _sum_up(self) -> None:
+        """Add the rows that wait to the sums."""
         if not self._waiting:
             return
         x, t = (torch.cat([pair[i] for pair in self._waiting]) for i in (0, 1))

@@ -30,6 +30,7 @@ class Calibration:
 
     @property
     def fitting(self) -> list[int]:
+        """The chunks that are fitted."""
         rest = [i for i in range(len(self.chunks)) if i not in self.held_out]
         return rest or sorted(self.held_out)  # a single image both fits and judges
 
@@ -80,6 +81,7 @@ def read_calibration(model: nn.Module, batches: Iterable[Any], size: int, held_o
 
 
 def _pieces(model: nn.Module, batches: Iterable[Any], size: int, shared: bool) -> Iterator[Piece]:
+    """All chunks in order; of indexed batches, a process reads no more than its share."""
     if shared and isinstance(batches, IndexedBatches):
         for listed in batches.listed():
             for at in range(0, len(listed), size):

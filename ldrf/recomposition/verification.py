@@ -80,6 +80,7 @@ def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: flo
 
 
 def _check_exports(model: nn.Module, few: Inputs) -> None:
+    """Raise unless torch.export takes the slim model."""
     try:
         export_program(model, few)
     except LdrfError as problem:
