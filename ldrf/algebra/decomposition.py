@@ -23,6 +23,7 @@ class Decomposition:
 
     @property
     def rank(self) -> int:
+        """z, the number of components."""
         return self.embedding.shape[1]
 
     def recomposed(self) -> tuple[Tensor, Tensor]:
@@ -76,6 +77,7 @@ def decompose_with_data(weight: Tensor, bias: Tensor | None, inputs: Moments, ra
 
 
 def _made(embedding: Tensor, transformation: Tensor, bias: Tensor | None, spectrum: Tensor) -> Decomposition:
+    """A decomposition whose embedding adds no constant."""
     zeros = embedding.new_zeros(embedding.shape[1])
     constant = bias.double() if bias is not None else transformation.new_zeros(transformation.shape[1])
     return Decomposition(embedding, zeros, transformation, constant, spectrum)

@@ -1,4 +1,4 @@
-"""A layer's input as the rows of a matrix, and the sums over rows its least-squares problem needs."""
+"""A layer's input as the rows of a matrix, and the sums over rows that its least-squares problem needs."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -54,11 +54,12 @@ class Moments:
 
 
 class RowSums:
-    """:class:`Moments` in the making: products in float32, sums in float64, some hundred rows at a time."""
+    """Adds up :class:`Moments`: products in float32, sums in float64, some hundred rows at a time."""
 
     def __init__(self, inputs: int, outputs: int = 0) -> None:
-        zeros = lambda *shape: torch.zeros(*shape, dtype=torch.float64)  # noqa: E731
-        self._gram, self._cross, self._power = zeros(inputs + 1, inputs + 1), zeros(inputs + 1, outputs), zeros(outputs)
+        self._gram = torch.zeros(inputs + 1, inputs + 1, dtype=torch.float64)
+        self._cross = torch.zeros(inputs + 1, outputs, dtype=torch.float64)
+        self._power = torch.zeros(outputs, dtype=torch.float64)
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._few: Tensor | None = None
 
@@ -78,6 +79,7 @@ class RowSums:
         return Moments(self._gram, self._cross, self._power, round(float(self._gram[-1, -1])), self._few)
 
     def _sum_up(self) -> None:
+        """Add the rows that wait to the sums."""
         if not self._waiting:
             return
         x, t = (torch.cat([pair[i] for pair in self._waiting]) for i in (0, 1))
@@ -98,10 +100,10 @@ class RowSums:
 
 def input_moments(sums: Mapping[str, RowSums]) -> dict[str, Moments]:
     """The sums of inputs alone over all processes, some of which may have had no rows of that name."""
-    found = {name: own.moments() for name, own in sums.items()}
+    moments = {name: own.moments() for name, own in sums.items()}
     if count() == 1:
-        return found
-    return {name: Moments.of_gram(gram) for name, gram in sum_all({n: m.gram for n, m in found.items()}).items()}
+        return moments
+    return {name: Moments.of_gram(gram) for name, gram in sum_all({n: m.gram for n, m in moments.items()}).items()}
 
 
 def _block_pairs(size: int, block: int = 768) -> list[tuple[slice, slice]]:
@@ -111,10 +113,10 @@ def _block_pairs(size: int, block: int = 768) -> list[tuple[slice, slice]]:
 
 
 def least_squares(moments: Moments, start: Tensor, damping: float, constant: bool = True) -> Tensor:
-    """The solution [d + 1, o] of the damped normal equations, pulled towards ``start`` where rows say nothing.
+    """The solution [d + 1, o] of the damped normal equations, pulled towards ``start`` where rows do not determine it.
 
-    min ||T - X B||^2 + damping * tr(X^T X)/d * ||B - start||^2; without ``constant`` the last row stays as
-    it is.
+    min ||T - X B||^2 + damping * tr(X^T X)/d * ||B - start||^2; without ``constant`` the bias, the last
+    row of B, stays as it is.
     """
     return next(least_squares_at(moments, start, (damping,), constant))
 
@@ -149,9 +151,9 @@ def damped_inverse(x: Tensor, damping: float, right: Tensor | None = None) -> Te
     if right is not None:
         return (right - x.T @ torch.cholesky_solve(x @ right, factor)) / level
     half = torch.linalg.solve_triangular(factor, x, upper=False)
-    found = (half.T @ half).neg_()
-    found.diagonal()[:] += 1
-    return found.div_(level)
+    inverse = (half.T @ half).neg_()
+    inverse.diagonal()[:] += 1
+    return inverse.div_(level)
 
 
 def damped_factor(system: Tensor, damping: float) -> Tensor:

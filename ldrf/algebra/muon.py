@@ -1,7 +1,8 @@
 """Gradient steps that go equally far in every direction of a matrix: Muon (Jordan et al., 2024); Adam for the rest.
 
-A slim network is near its goal, and what is left lies in directions of small slope. Adam scales each weight by itself
-and follows the few steep directions of a layer; the nearest orthogonal matrix of the slopes has no steep ones.
+A slim network is near its goal, and the remaining error lies in directions of small gradient. Adam scales each weight
+by itself and follows the few steep directions of a layer; in the orthogonal matrix nearest to the gradient all
+directions are equally steep.
 """
 
 from collections.abc import Iterable
@@ -18,7 +19,7 @@ WIDEST = 1024  # the smaller side up to which a step's products are worth their 
 
 
 class Muon(torch.optim.Optimizer):
-    """Matrices and convolutions move along their orthogonalised slopes, all other tensors by Adam.
+    """Matrices and convolutions move along their orthogonalised gradients, all other tensors by Adam.
 
     A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it.
     """
@@ -42,18 +43,20 @@ def is_matrix(tensor: Tensor) -> bool:
     return tensor.ndim > 1 and tensor.shape[1] > 1 and 1 < min(tensor.flatten(1).shape) <= WIDEST
 
 
-def _matrix_step(slope: Tensor, state: dict[str, Any], _betas: tuple[float, float]) -> Tensor:
-    mean = state.setdefault("mean", torch.zeros_like(slope))
-    mean.lerp_(slope, 1 - MOMENTUM)
-    turned = orthogonalised(slope.lerp(mean, MOMENTUM).flatten(1)).reshape(slope.shape)
-    return turned * (SHARE / turned.square().mean().sqrt().clamp_min(1e-12))
+def _matrix_step(gradient: Tensor, state: dict[str, Any], _betas: tuple[float, float]) -> Tensor:
+    """Muon's step: the orthogonalised mean of the gradients, its root mean square ``SHARE``."""
+    mean = state.setdefault("mean", torch.zeros_like(gradient))
+    mean.lerp_(gradient, 1 - MOMENTUM)
+    step = orthogonalised(gradient.lerp(mean, MOMENTUM).flatten(1)).reshape(gradient.shape)
+    return step * (SHARE / step.square().mean().sqrt().clamp_min(1e-12))
 
 
-def _adam_step(slope: Tensor, state: dict[str, Any], betas: tuple[float, float]) -> Tensor:
+def _adam_step(gradient: Tensor, state: dict[str, Any], betas: tuple[float, float]) -> Tensor:
+    """Adam's step: the mean of the gradients over the root of their mean square, both corrected for their start."""
     state["steps"] = state.get("steps", 0) + 1
-    mean, square = (state.setdefault(name, torch.zeros_like(slope)) for name in ("mean", "square"))
-    mean.lerp_(slope, 1 - betas[0])
-    square.lerp_(slope.square(), 1 - betas[1])
+    mean, square = (state.setdefault(name, torch.zeros_like(gradient)) for name in ("mean", "square"))
+    mean.lerp_(gradient, 1 - betas[0])
+    square.lerp_(gradient.square(), 1 - betas[1])
     first, second = (1 - beta ** state["steps"] for beta in betas)
     return (mean / first) / ((square / second).sqrt() + 1e-8)
 
@@ -68,6 +71,6 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     gram, turn = x @ x.T, torch.eye(len(x), dtype=x.dtype, device=x.device)
     a, b, c = CURVE
     for _ in range(ROUNDS):
-        now = turn @ gram @ turn.T  # that of the turned matrix
+        now = turn @ gram @ turn.T  # Gram matrix of turn @ x
         turn = torch.addmm(turn, torch.addmm(now, now, now, beta=b, alpha=c), turn, beta=a)
     return turn @ x if wide is matrix else (turn @ x).T

@@ -1,7 +1,7 @@
 """Second-order neuron removal: the error of a layer at every width of its input, from one Gram matrix.
 
 Optimal Brain Surgeon on groups of columns: removing neuron g costs tr(B_g^T (H^-1_gg)^-1 B_g) when the
-remaining weights take over its work by least squares. Several neurons go at a time in wide layers.
+remaining weights take over its work by least squares. In wide layers several neurons are removed at a time.
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ class Removal:
     errors: Tensor  # [n + 1], relative to the variance of the consumer's output
 
     def kept(self, width: int) -> Tensor:
+        """The ``width`` neurons that are removed last, in ascending order."""
         return self.order[len(self.order) - width :].sort().values
 
 
@@ -70,6 +71,7 @@ def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float,
 
 
 def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -> tuple[_Reader, float]:
+    """A consumer before any removal, and the variance of its output."""
     d = len(moments.gram) - 1
     mean = moments.gram[:d, d] / moments.rows
     flat = groups.reshape(-1)
@@ -81,7 +83,7 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
         return _fresh(damped_inverse(rows, damping), weights, groups.shape[1]), variance
     centred = (moments.gram[:d, :d] - moments.rows * torch.outer(mean, mean)) / moments.rows
     hessian = centred[flat][:, flat]
-    if absent.any():  # stand-ins that nothing reads
+    if absent.any():  # columns that are not there
         hessian[absent], hessian[:, absent], weights[absent] = 0.0, 0.0, 0.0
         hessian[absent, absent] = max(float(hessian.diagonal()[~absent].mean()), 1e-12)
     variance = float((weights * (hessian @ weights)).sum()) + 1e-30
@@ -89,6 +91,7 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
 
 
 def _fresh(inverse: Tensor, weights: Tensor, size: int) -> _Reader:
+    """A consumer whose inverse is up to date."""
     n = len(inverse) // size
     blocks = inverse.view(n, size, n, size).diagonal(dim1=0, dim2=2).permute(2, 0, 1).contiguous()
     return _Reader(inverse, blocks, weights, size, inverse.new_empty(0, len(inverse)))
@@ -119,6 +122,7 @@ def _eliminate(state: _Reader, chosen: Tensor) -> None:
 
 
 def _note(state: _Reader, halves: Tensor) -> None:
+    """Add rows to ``done``, which grows where it is too small."""
     end = state.used + len(halves)
     if end > len(state.done):
         room = state.done.new_empty(max(2 * end, len(state.inverse) // 8), len(state.inverse))
@@ -129,7 +133,7 @@ def _note(state: _Reader, halves: Tensor) -> None:
 
 
 def _compact(state: _Reader, held: Tensor) -> _Reader:
-    """The same without the neurons that are cut."""
+    """The same consumer with only the neurons that are ``held``, its inverse up to date."""
     index = held.repeat_interleave(state.size).nonzero().flatten()
     done = state.done[: state.used, index]
     inverse = state.inverse[index][:, index].addmm_(done.T, done, alpha=-1)

@@ -1,4 +1,4 @@
-"""Images changed by chance, so that a network sees others than it was given."""
+"""Images changed at random, so that a network does not overfit the few that it is given."""
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +8,7 @@ from ldrf.inputs import Inputs
 
 
 def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool) -> Inputs:
-    """Flipped and shifted, and if wanted blended, where the input is one batch of images; all else as it is."""
+    """The inputs flipped, shifted and perhaps blended where they are one batch of images; others as they are."""
     images = inputs.tensors()
     if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
         return inputs
@@ -19,16 +19,16 @@ def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int
 def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
     """Flip half of the images [n, c, h, w] and shift each by up to an eighth of its sides over zero padding.
 
-    Where they are the ones from ``start`` of a batch of ``whole`` images, chance treats them as it does in that batch.
+    Where they are those from ``start`` on of a batch of ``whole`` images, they are changed as they are in that batch.
     """
     n, _, h, w = images.shape
-    own, (up, aside) = slice(start, start + n), (h // 8, w // 8)
+    own, (down, right) = slice(start, start + n), (h // 8, w // 8)
     flip = torch.rand(whole or n, generator=generator)[own] < 0.5
     images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
-    padded = F.pad(images, (aside, aside, up, up)).permute(0, 2, 3, 1)  # [n, h + 2 up, w + 2 aside, c]
-    top, left = (torch.randint(0, 2 * s + 1, (whole or n, 1, 1), generator=generator)[own] for s in (up, aside))
-    rows, columns = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
-    return padded[torch.arange(n).view(-1, 1, 1), rows, columns].permute(0, 3, 1, 2).contiguous()
+    padded = F.pad(images, (right, right, down, down)).permute(0, 2, 3, 1)  # [n, h + 2 down, w + 2 right, c]
+    top, left = (torch.randint(0, 2 * s + 1, (whole or n, 1, 1), generator=generator)[own] for s in (down, right))
+    y, x = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
+    return padded[torch.arange(n).view(-1, 1, 1), y, x].permute(0, 3, 1, 2).contiguous()
 
 
 def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:

@@ -19,7 +19,7 @@ from ldrf.runtime.processes import check_same, count, share
 class Calibration:
     """Chunks of inputs; those in ``held_out`` only judge, they are never fitted.
 
-    ``chunks`` are this process's rows of them, from row ``starts[i]`` of the ``sizes[i]`` that a whole one has.
+    ``chunks`` are this process's images of them, from image ``starts[i]`` of the ``sizes[i]`` in the whole chunk.
     """
 
     chunks: tuple[Inputs, ...]
@@ -30,6 +30,7 @@ class Calibration:
 
     @property
     def fitting(self) -> list[int]:
+        """The chunks that are fitted."""
         rest = [i for i in range(len(self.chunks)) if i not in self.held_out]
         return rest or sorted(self.held_out)  # a single image both fits and judges
 
@@ -44,7 +45,7 @@ class Calibration:
         return max(budget - images, budget // 4)
 
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
-        """Those of ``chunks`` (or of all) of which this process has rows."""
+        """Those of ``chunks`` (or of all) of which this process has images."""
         return [i for i in (range(len(self.chunks)) if chunks is None else chunks) if self.chunks[i].rows]
 
     def images(self, chunk: int) -> range:
@@ -53,54 +54,55 @@ class Calibration:
         return range(first, first + self.chunks[chunk].rows)
 
 
-# A chunk that is not read yet: its rows, and how to read those from one row to another.
+# A chunk that is not read yet: its number of images, and how to read those from one image to another.
 Piece = tuple[int, Callable[[int, int], Inputs]]
 
 
-def read_calibration(model: nn.Module, batches: Iterable[Any], rows: int, held_out: float, shared: bool) -> Calibration:
-    """Chunks of at most ``rows`` images, a share ``held_out`` of them set apart.
+def read_calibration(model: nn.Module, batches: Iterable[Any], size: int, held_out: float, shared: bool) -> Calibration:
+    """Chunks of at most ``size`` images, a share ``held_out`` of them set apart.
 
     With ``shared`` each process keeps its part of every chunk, and where it can it reads no other.
     """
     shared = shared and count() > 1
     example, chunks, starts, sizes = None, [], [], []
-    for size, read in _pieces(model, batches, rows, shared):
-        example = example or read(0, size)
-        start, stop = share(size, len(sizes)) if shared else (0, size)
+    for images, read in _pieces(model, batches, size, shared):
+        example = example or read(0, images)
+        start, stop = share(images, len(sizes)) if shared else (0, images)
         empty = example.map(lambda t: t[:0])
         chunks.append((_copied(read(start, stop)) if stop > start else empty) if shared else read(start, stop))
         starts.append(start)
-        sizes.append(size)
+        sizes.append(images)
     if example is None:
         raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
     if shared:
         check_same(partial(fingerprint, enumerate([*example.tensors(), sizes])), "calibration batches")
-    found = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes))
-    return _halved(found, held_out, shared) if sizes[0] > 1 and len(sizes) == 1 else _set_apart(found, held_out)
+    whole = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes))
+    return _halved(whole, held_out, shared) if sizes[0] > 1 and len(sizes) == 1 else _set_apart(whole, held_out)
 
 
-def _pieces(model: nn.Module, batches: Iterable[Any], rows: int, shared: bool) -> Iterator[Piece]:
+def _pieces(model: nn.Module, batches: Iterable[Any], size: int, shared: bool) -> Iterator[Piece]:
+    """All chunks in order; of indexed batches, a process reads no more than its share."""
     if shared and isinstance(batches, IndexedBatches):
         for listed in batches.listed():
-            for at in range(0, len(listed), rows):
-                piece = listed[at : at + rows]
+            for at in range(0, len(listed), size):
+                piece = listed[at : at + size]
                 yield len(piece), lambda a, b, piece=piece: _read(model, batches, piece[a:b])
         return
-    for chunk in chunked(model, batches, rows):
+    for chunk in chunked(model, batches, size):
         yield chunk.rows, lambda a, b, chunk=chunk: chunk.map(lambda t: t[a:b])
 
 
-def _read(model: nn.Module, batches: IndexedBatches, rows: list[int]) -> Inputs:
-    return next(chunked(model, [batches.read(rows)], len(rows)))
+def _read(model: nn.Module, batches: IndexedBatches, images: list[int]) -> Inputs:
+    return next(chunked(model, [batches.read(images)], len(images)))
 
 
 def _copied(inputs: Inputs) -> Inputs:
-    """A view would keep the other processes' rows in memory."""
+    """The inputs in memory of their own: a view would keep the other processes' images, too."""
     return inputs.map(lambda t: t.clone())
 
 
 def _halved(whole: Calibration, held_out: float, shared: bool) -> Calibration:
-    """A single chunk cut in two, so that both sides have rows."""
+    """A single chunk cut in two: images to fit, and images to judge."""
     size = whole.sizes[0]
     middle = min(size - 1, max(1, round(size * (1 - held_out))))
     chunks, starts = [], []

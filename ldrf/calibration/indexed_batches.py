@@ -1,4 +1,4 @@
-"""Batches that are read row by row when asked for, so that each process reads no more than its share."""
+"""Batches whose images are read by number when asked for, so that each process reads no more than its share."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -14,7 +14,7 @@ class IndexedBatches:
     """Batches ``(images, labels)`` that are made when asked for and can be gone through again."""
 
     read: Callable[[list[int]], Any]
-    rows: tuple[int, ...]
+    rows: tuple[int, ...]  # numbers of the images
     labelled: bool = True
     batch: int = 64
 
@@ -25,7 +25,7 @@ class IndexedBatches:
         return map(self.read, self.listed())
 
     def listed(self) -> Iterator[list[int]]:
-        """The rows of every batch, without reading them."""
+        """The numbers of the images of every batch, without reading them."""
         for start in range(0, len(self.rows), self.batch):
             yield list(self.rows[start : start + self.batch])
 
@@ -52,6 +52,7 @@ class IndexedBatches:
         return replace(self, rows=tuple(self.rows[i] for i in order.tolist()))
 
     def sized(self, batch: int) -> "IndexedBatches":
+        """The same in batches of another size."""
         return replace(self, batch=batch)
 
 

@@ -1,4 +1,4 @@
-"""Twice the calibration data for nothing: every image and its mirror image, where left and right are alike."""
+"""Twice the calibration data at no cost: every image and its mirror image, where left and right do not matter."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,15 +19,16 @@ class Mirrored:
 
 
 def mirrored(batches: Iterable[Any]) -> Mirrored:
-    """The same batches, each image followed by its mirror image and each label said twice.
+    """The same batches, each image followed by its mirror image and each label repeated.
 
-    Least squares and descent see twice as many rows of the kind the network knows; a pair stays together, so an
-    image that is held out to judge is not fitted by its mirror image.
+    Least squares and descent get twice as many images of the kind the network was trained on. A pair stays together, so
+    the mirror image of an image that is held out is not fitted.
     """
     return Mirrored([batches] if isinstance(batches, Tensor) else batches)
 
 
 def _mirrored(value: Any) -> Any:
+    """Images [n, c, h, w] and labels [n] twice as many, in whatever structure they come."""
     if isinstance(value, Tensor) and value.ndim == 4:
         return torch.stack([value, value.flip(-1)], 1).flatten(0, 1)
     if isinstance(value, Tensor) and value.ndim > 0:

@@ -60,6 +60,7 @@ class SpillFile:
         return start
 
     def _room(self, size: int) -> int:
+        """The first gap that is large enough, or the end of the file."""
         for i, (start, gap) in enumerate(self._free):
             if gap >= size:
                 self._free[i : i + 1] = [(start + size, gap - size)] if gap > size else []
@@ -68,6 +69,7 @@ class SpillFile:
         return start
 
     def read(self, start: int, into: np.ndarray) -> None:
+        """Fill ``into`` with the bytes from ``start`` on."""
         self.file.seek(start)
         view = into.data
         while view:
@@ -102,6 +104,7 @@ class ActivationStore:
         self._file: SpillFile | None = None
 
     def put(self, key: Key, value: Tensor) -> None:
+        """Store a tensor, in place of any that has this key."""
         self.drop(key)
         value = value.detach()
         size = value.numel() * value.element_size()
@@ -120,6 +123,7 @@ class ActivationStore:
             self._disk[key] = Spilled(start, size, value.shape, value.stride(), value.dtype)
 
     def get(self, key: Key) -> Tensor:
+        """The tensor of a key, read back from disk if it lies there."""
         if key in self._memory:
             return self._memory[key]
         place = self._disk[key]
@@ -129,6 +133,7 @@ class ActivationStore:
         return value
 
     def drop(self, key: Key) -> None:
+        """Forget the tensor of a key, if there is one."""
         if key in self._memory:
             value = self._memory.pop(key)
             self.used -= value.numel() * value.element_size()
@@ -156,6 +161,7 @@ class ActivationStore:
         return iter([*self._memory, *self._disk])
 
     def close(self) -> None:
+        """Forget everything, and give the disk space back."""
         self._memory.clear()
         self._disk.clear()
         self.used = 0

@@ -1,4 +1,4 @@
-"""Calibration images run through the dense network once: what every unit's readers see (Alg. 1, stage 1)."""
+"""Calibration images run through the dense network once: the inputs of every unit's consumers (Alg. 1, stage 1)."""
 
 import warnings
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ from ldrf.units.unit import Unit
 
 @dataclass
 class Survey:
-    """What one dense pass says of a unit: a Gram matrix per consumer, share of zeros and mean size per neuron."""
+    """What one dense pass shows of a unit: a Gram matrix per consumer, share of zeros and mean size per neuron."""
 
     moments: list[Moments]
     zeros: Tensor  # [n], APoZ
@@ -43,19 +43,19 @@ def survey(
             if readers:
                 layer, x = readers[0][0].consumers[readers[0][1]].layer, values[source_of(node)]
                 rows = input_rows(layer, x, sampled(layer, x, calibration, index, count_columns(layer), seed))
-                # Units whose maps are joined have a reader in common, and with it one Gram matrix.
+                # Units whose maps are joined have a consumer in common, and with it one Gram matrix.
                 if node.name not in shared:
                     shared[node.name] = RowSums(rows.shape[1])
                 shared[node.name].add(rows)
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
-    found = _over_processes(units, input_moments(shared), sums)
-    _warn_of_few_rows(units, found, calibration.examples)
-    return found
+    surveys = _over_processes(units, input_moments(shared), sums)
+    _warn_of_few_rows(units, surveys, calibration.examples)
+    return surveys
 
 
 def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int) -> Iterator[tuple[fx.Node, Values]]:
-    """Every call of the network on one chunk, with the values that somebody still needs."""
+    """Every call of the network on one chunk, with the values that are still needed."""
     values, last = input_values(trace, calibration.chunks[index]), last_uses(trace)
     for position, node in enumerate(trace.nodes):
         with telling_images(calibration, index):
@@ -67,21 +67,21 @@ def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int
 
 
 def _over_processes(units: tuple[Unit, ...], moments: dict[str, Moments], sums: dict[str, Tensor]) -> dict[str, Survey]:
-    """What all processes saw: moments by node of the reader, sums [zeros, sizes, values seen] by unit."""
-    found = {}
+    """Surveys over all processes, from moments by the consumer's node and sums [zeros, sizes, number] by unit."""
+    surveys = {}
     for unit in units:
-        zeros, sizes, seen = sum_over(sums[unit.name])
-        seen = seen.clamp_min(1)
-        found[unit.name] = Survey([moments[c.layer.node] for c in unit.consumers], zeros / seen, sizes / seen)
-    return found
+        zeros, sizes, number = sum_over(sums[unit.name])
+        number = number.clamp_min(1)
+        surveys[unit.name] = Survey([moments[c.layer.node] for c in unit.consumers], zeros / number, sizes / number)
+    return surveys
 
 
-def _warn_of_few_rows(units: tuple[Unit, ...], found: dict[str, Survey], examples: int) -> None:
+def _warn_of_few_rows(units: tuple[Unit, ...], surveys: dict[str, Survey], examples: int) -> None:
     """Say once where calibration data cannot determine a layer: its least squares is damped and goes on."""
     short = [
         (c.layer.name, m.rows, len(m.gram) - 1)
         for u in units
-        for c, m in zip(u.consumers, found[u.name].moments, strict=True)
+        for c, m in zip(u.consumers, surveys[u.name].moments, strict=True)
         if m.rows < len(m.gram) - 1
     ]
     if short:
@@ -100,7 +100,7 @@ def layer_inputs(
 ) -> dict[str, Moments]:
     """Gram matrix of every layer's input rows over the fitting chunks, by layer node, where it fits in memory."""
     layers = {la.node: la for la in trace.layers if la.groups == 1 and count_columns(la) <= COLUMNS}
-    found: dict[str, RowSums] = {}
+    sums: dict[str, RowSums] = {}
     with torch.no_grad():
         for index in progress(calibration.own(calibration.fitting), "layers"):
             for node, values in _passed(trace, weights, calibration, index):
@@ -108,13 +108,14 @@ def layer_inputs(
                 if layer is not None:
                     x = values[source_of(node)]
                     rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
-                    if node.name not in found:
-                        found[node.name] = RowSums(rows.shape[1])
-                    found[node.name].add(rows)
-    return input_moments(found)
+                    if node.name not in sums:
+                        sums[node.name] = RowSums(rows.shape[1])
+                    sums[node.name].add(rows)
+    return input_moments(sums)
 
 
 def _readers(units: tuple[Unit, ...], node: str) -> Iterator[tuple[Unit, int]]:
+    """Units that a layer reads, each with the layer's number among its consumers."""
     for unit in units:
         for i, consumer in enumerate(unit.consumers):
             if consumer.layer.node == node:
@@ -128,19 +129,19 @@ def sampled(layer: Layer, x: Tensor, calibration: Calibration, chunk: int, colum
 
 
 def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
-    """Add what a consumer's input rows say of each neuron that it is the first to read.
+    """Add a consumer's input rows to the sums of those neurons that it is the first to read.
 
-    Sums [zeros, sizes, values seen]: counts are exact, so equal neurons stay equal whatever is added first.
+    Sums [zeros, sizes, number of values]: counts are exact, so equal neurons stay equal whatever is added first.
     """
     channels = torch.as_tensor(unit.consumers[index].channels)
-    seen = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
-    own = ((channels >= 0) & ~torch.isin(channels, torch.cat(seen or [channels[:0]]))).nonzero().flatten()
+    before = [torch.as_tensor(c.channels) for c in unit.consumers[:index]]
+    own = ((channels >= 0) & ~torch.isin(channels, torch.cat(before or [channels[:0]]))).nonzero().flatten()
     per_neuron, owner = rows.view(len(rows), len(channels), -1), channels[own]
     per_neuron = per_neuron if len(own) == len(channels) else per_neuron[:, own]
-    seen = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
+    number = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
     zeros = (per_neuron <= 0).float().sum(0).double().sum(1)  # float32 counts rows as exactly as whole numbers, faster
-    noted = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), seen]
-    sums.index_add_(1, owner, torch.stack([part.double() for part in noted]))
+    added = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), number]
+    sums.index_add_(1, owner, torch.stack([part.double() for part in added]))
 
 
 def rows_wanted(columns: int) -> int:

@@ -1,7 +1,7 @@
 """The promise: on held-out images the slim network is no further from the dense one than plain cutting would be.
 
-Each unit is judged by what its own readers see; whether all units together serve the network's outputs is another
-question, and it is asked here, once, of the whole network.
+Each unit is judged by the outputs of its own consumers. Whether all units together serve the network's outputs is
+another question, and the whole network is judged by it here.
 """
 
 import math
@@ -26,7 +26,7 @@ class HeldOut:
     """Squared error of the outputs on held-out images, relative to their power: cut plainly, and reconstructed.
 
     All of these networks have the same neurons; ``returned`` says which is handed out. ``reconstructed`` is the better
-    of what was found unit by unit and, from there, by all units together.
+    of the solution unit by unit and that of all units together, which starts from it.
     """
 
     cut: float
@@ -45,9 +45,9 @@ class Chosen:
 
 
 def choose(network: Network, walk: Lockstep, kept: Kept, judged: bool, together: Weights | None = None) -> Chosen:
-    """What was solved unit by unit or ``together``, whichever is nearer, or the plainly cut network where that is.
+    """The weights nearest to the dense network: solved unit by unit, solved ``together``, or plainly cut.
 
-    A rival method is not ``judged``: it keeps what it found.
+    A rival method is not ``judged``: its own weights are kept.
     """
     if not judged or not walk.diverged:
         return Chosen(walk.slim, walk.changed, None)
@@ -79,9 +79,9 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
                 return run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, calibration.chunks[chunk]))
 
         wanted = outputs(network.dense)
-        for row, weights in enumerate(candidates):
-            found = outputs(weights)
-            sums[row] += torch.stack([_squares(found[name], wanted[name]) for name in names])
+        for number, weights in enumerate(candidates):
+            mine = outputs(weights)
+            sums[number] += torch.stack([_squares(mine[name], wanted[name]) for name in names])
         sums[-1] += torch.stack([_squares(wanted[name], None) for name in names])
     sums = sum_over(sums)
     return (sums[:-1] / sums[-1].clamp_min(1e-300)).sum(1).tolist()

@@ -59,14 +59,14 @@ def _restored(
         return {layer.weight: weight} | ({layer.bias: bias} if layer.bias else {})
     mean = statistics.mean if statistics else torch.zeros_like(bias)
     var = statistics.var if statistics else torch.ones_like(bias)
-    found = {layer.weight: weight, norm.mean: mean, norm.var: var}
+    tensors = {layer.weight: weight, norm.mean: mean, norm.var: var}
     if layer.bias:
-        found[layer.bias] = torch.zeros_like(bias)
+        tensors[layer.bias] = torch.zeros_like(bias)
     scale = (var + norm.eps).sqrt()
     if norm.weight and norm.bias:
-        return found | {norm.weight: scale, norm.bias: bias + mean}
+        return tensors | {norm.weight: scale, norm.bias: bias + mean}
     # A norm without affine part has only its statistics to carry the bias.
-    return found | {norm.mean: -bias, norm.var: torch.full_like(bias, 1.0 - norm.eps)}
+    return tensors | {norm.mean: -bias, norm.var: torch.full_like(bias, 1.0 - norm.eps)}
 
 
 @torch.no_grad()
@@ -91,8 +91,8 @@ def output_statistics(
         count += size
         if count >= examples:
             break
-    found = {}
+    statistics = {}
     for node, total in sum_all(sums).items():
         mean, square = total / count
-        found[node] = OutputStatistics(mean.float(), (square - mean.square()).clamp_min(0).float())
-    return found
+        statistics[node] = OutputStatistics(mean.float(), (square - mean.square()).clamp_min(0).float())
+    return statistics

@@ -1,4 +1,4 @@
-"""The last look at a slim model before it is handed out: it runs, computes what was solved for, exports and trains."""
+"""Checks of a slim model before it is handed out: it runs, computes what was solved for, exports and trains."""
 
 from typing import Any
 
@@ -26,9 +26,9 @@ ROUNDING = 100  # or so many times as far as the dense model is from its own gra
 def verify(network: Network, slim: Weights, model: nn.Module) -> None:
     """Raise unless ``model`` runs at another batch size, gives what ``slim`` says in the dense shapes, exports again
     and trains; and unless the same steps at full width give back the dense model."""
-    copied, dense, rows = working_copy(model), working_copy(network.model), network.example.rows
-    rows = rows - 1 if rows > 3 else rows + 1
-    chunk = repeated(network.example.map(lambda t: t[:rows]), rows)
+    copied, dense, images = working_copy(model), working_copy(network.model), network.example.rows
+    images = images - 1 if images > 3 else images + 1  # another batch size than that of the trace
+    chunk = repeated(network.example.map(lambda t: t[:images]), images)
     try:
         outputs = _outputs(copied, chunk)
         wanted = _outputs(dense, chunk)
@@ -80,6 +80,7 @@ def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: flo
 
 
 def _check_exports(model: nn.Module, few: Inputs) -> None:
+    """Raise unless torch.export takes the slim model."""
     try:
         export_program(model, few)
     except LdrfError as problem:

@@ -40,6 +40,7 @@ class Lockstep:
                 self.store.put(Key(net, chunk, "value", name), value)
 
     def _load(self, net: Owner, chunk: int) -> Values:
+        """What :meth:`_keep` stored."""
         stored = {name: self.store.get(key) for name, key in self.store.keys(net, chunk, "value").items()}
         return {**self.small[net, chunk], **stored}
 
@@ -54,6 +55,7 @@ class Lockstep:
         return {node for node in own if self.slim.layers[node] is not self.dense.layers[node]}
 
     def weights(self, net: Owner) -> Weights:
+        """The weights of one network as they are now."""
         return self.dense if net == "dense" else self.slim
 
     def segment(self, net: Owner, chunk: int, end: int, weights: Weights | None = None) -> Values:
@@ -82,6 +84,7 @@ class Lockstep:
         self._keep(net, chunk, {name: value for name, value in values.items() if name not in stored})
 
     def _live(self, position: int) -> set[str]:
+        """Names of values that are read from this position on, or are outputs."""
         later = self.trace.nodes[position:]
         return {name for node in later for name in read_by(node)} | set(self.trace.outputs)
 

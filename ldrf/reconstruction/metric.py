@@ -1,14 +1,14 @@
 """In which coordinates a unit's outputs are compared with the dense ones (the norm of Eqn. 6).
 
 A metric is a weight per output [o], or a matrix [z, o] to the z coordinates of an embedding. Eqn. 6 compares in the
-normalised embedding of the layer that reads; the default weighs each output by what it does to the network's own.
+normalised embedding of the layer that reads; the default weighs each output by its effect on the network's outputs.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldrf.algebra.decomposition import decompose, decompose_with_data, normalise_embedding, rank_at
+from ldrf.algebra.decomposition import Decomposition, decompose, decompose_with_data, normalise_embedding, rank_at
 from ldrf.algebra.moments import Moments
 from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.network import Network
@@ -32,7 +32,7 @@ def measured(value: Tensor, metric: Tensor, dim: int) -> Tensor:
 
 
 def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int) -> Tensor:
-    """Squared distance of two outputs in the coordinates of ``metric``, summed; in one piece, as maps are large."""
+    """Squared distance of two outputs in the coordinates of ``metric``, summed in one call, as maps are large."""
     return F.mse_loss(measured(value, metric, dim), measured(goal, metric, dim), reduction="sum")
 
 
@@ -53,11 +53,10 @@ def embedding_metric(network: Network, consumer: Consumer, inputs: Moments, with
     W = Q R with z < o: an output y has the embedding y R^+, up to a constant that differences do not see.
     """
     weight, bias = network.dense.layers[consumer.layer.node]
-    split = (
-        (lambda rank: decompose_with_data(weight, bias, inputs, rank))
-        if with_data
-        else (lambda rank: decompose(weight, bias, rank))
-    )
+
+    def split(rank: int | None) -> Decomposition:
+        return decompose_with_data(weight, bias, inputs, rank) if with_data else decompose(weight, bias, rank)
+
     parts = split(rank_at(split(None).spectrum, ENERGY))
     d = len(inputs.gram) - 1
     mean = inputs.gram[:d, d] / inputs.rows
@@ -73,20 +72,21 @@ def gradient_metrics(network: Network, goals: dict[str, Consumer]) -> dict[str, 
     The root of the mean squared gradient of a random mixture of the outputs, blended with a share alike for all.
     """
     sums: dict[str, Tensor] = {}
-    calibration, seen = network.calibration, 0
+    calibration, images = network.calibration, 0
     for index in calibration.fitting:
-        found = _goal_gradients(network, index, sorted(goals)) if calibration.own([index]) else {}
-        for name, gradient in found.items():
+        gradients = _goal_gradients(network, index, sorted(goals)) if calibration.own([index]) else {}
+        for name, gradient in gradients.items():
             squares = output_rows(goals[name].layer, gradient, None).double().square().sum(0)
             sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
-        seen += calibration.sizes[index]
-        if seen >= EXAMPLES:
+        images += calibration.sizes[index]
+        if images >= EXAMPLES:
             break
     sums = sum_all(sums)
     return {name: _blended(sums.get(name), consumer.layer.outputs).sqrt() for name, consumer in goals.items()}
 
 
 def _blended(squares: Tensor | None, outputs: int) -> Tensor:
+    """Squared gradients [o] at a mean of 1, every output with its ``FLOOR``; ones where there are no gradients."""
     if squares is None or not float(squares.sum()) > 0:
         return torch.ones(outputs)
     return (FLOOR + (1 - FLOOR) * squares / squares.mean()).float()
@@ -109,17 +109,15 @@ def _goal_gradients(network: Network, chunk: int, goals: list[str]) -> dict[str,
         mixed = sum((o * _noise(o, network.calibration, chunk, generator)).sum() for o in outputs)
         if not isinstance(mixed, Tensor):
             return {}
-        found = torch.autograd.grad(mixed, list(watched.values()), allow_unused=True)
-    return {name: g for name, g in zip(watched, found, strict=True) if g is not None}
+        gradients = torch.autograd.grad(mixed, list(watched.values()), allow_unused=True)
+    return {name: g for name, g in zip(watched, gradients, strict=True) if g is not None}
 
 
 def _noise(output: Tensor, calibration: Calibration, chunk: int, generator: torch.Generator) -> Tensor:
-    """Normal noise of an output's shape: that of the whole chunk, of which this process takes its rows."""
-    rows, per_image = (
-        calibration.chunks[chunk].rows,
-        len(output) // calibration.chunks[chunk].rows if output.ndim else 0,
-    )
-    if per_image * rows != (len(output) if output.ndim else 1):  # not one or some entries an image
+    """Normal noise of an output's shape: that of the whole chunk, of which this process takes its own images'."""
+    images = calibration.chunks[chunk].rows
+    per_image = len(output) // images if output.ndim else 0
+    if per_image * images != (len(output) if output.ndim else 1):  # the number of entries per image is not whole
         return torch.randn(output.shape, generator=generator)
     whole = torch.randn(calibration.sizes[chunk] * per_image, *output.shape[1:], generator=generator)
     start = calibration.starts[chunk] * per_image

@@ -23,11 +23,13 @@ class Moving(NamedTuple):
 
     @classmethod
     def of(cls, solution: Solution) -> "Moving":
+        """The tensors of a solution."""
         matrices = tuple(reader[:-1].float() for reader in solution.readers)
         constants = tuple(reader[-1].float() for reader in solution.readers)
         return cls(solution.weight, solution.bias, matrices, constants, dict(solution.partners))
 
     def solution(self) -> Solution:
+        """The solution that has these tensors."""
         pairs = zip(self.matrices, self.constants, strict=True)
         readers = tuple(torch.cat([matrix, constant[None]]).double() for matrix, constant in pairs)
         return Solution(self.weight, self.bias, readers, self.partners)

@@ -6,7 +6,7 @@ from networks import Chain, Gated, Residual, UNet, VitBlock, images, make
 from torch import Tensor, nn
 
 from ldrf.calibration.network import Network, read_network
-from ldrf.calibration.store import ActivationStore
+from ldrf.calibration.store import ActivationStore, Owner
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.tracing.interpreter import Weights, run
@@ -43,7 +43,8 @@ def test_a_frontier_has_the_values_of_its_network_that_are_still_read(kind: type
         for position in range(0, len(nodes), 3):
             walk.advance(position)
             later = {name for node in nodes[position:] for name in read_by(node)}
-            for net, weights in (("dense", network.dense), ("slim", other)):
+            networks: dict[Owner, Weights] = {"dense": network.dense, "slim": other}
+            for net, weights in networks.items():
                 wanted = whole_run(network, weights, 1)
                 values = walk.frontier(net, 1)
                 assert values and set(values) <= later | set(network.trace.outputs)

@@ -12,6 +12,7 @@ from ldrf.reconstruction.problem import Problem
 from ldrf.reconstruction.solution import Candidate, Solution
 from ldrf.reconstruction.unit_solver import Solver
 from ldrf.registry import SOLVERS
+from ldrf.tracing.interpreter import read_tensor
 
 CONFIG = PruneConfig(metric="output", selection="top-k", multiple=1)
 
@@ -31,7 +32,7 @@ def test_its_solution_is_what_comes_out():
         result = ldrf.prune(model, [x], widths={"conv1": 5}, config=config)
     cut = ldrf.prune(model, [x], widths={"conv1": 5}, config=replace(CONFIG, solver="none"))
     assert [h.way for h in result.history] == ["doubled", "doubled"]
-    mine, plain = (r.model.fc.weight for r in (result, cut))  # pyright: ignore[reportAttributeAccessIssue]
+    mine, plain = (read_tensor(r.model, "fc.weight") for r in (result, cut))
     assert torch.equal(2 * mine, plain), "the last consumer is halved, as it reads doubled neurons"
     with torch.no_grad():
         torch.testing.assert_close(result.model(x), cut.model(x), rtol=1e-4, atol=1e-5)
