@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
+from torch.utils._pytree import tree_leaves
 
 from ldrf.inputs import Inputs
 
@@ -53,7 +54,7 @@ def likeness(model: nn.Module, example: Inputs) -> tuple[Any, ...] | None:
     except Exception:
         return None
     code = tuple(type(module).forward for module in model.modules())  # a test may patch a class
-    arguments = torch.utils._pytree.tree_leaves((example.args, example.kwargs))
+    arguments = tree_leaves((example.args, example.kwargs))
     given = tuple((tuple(a.shape[1:]), str(a.dtype)) if isinstance(a, Tensor) else repr(a) for a in arguments)
     return pickled.getvalue(), code, given, tuple(example.kwargs), torch.is_grad_enabled()
 

@@ -22,6 +22,7 @@ def pruned(model: nn.Module, batches: Any, **changes: Any) -> ldrf.PruneResult:
     return ldrf.prune(model, batches, speedup=1.5, config=replace(CONFIG, **changes))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Inverted, Bottleneck])
 def test_the_outputs_come_nearer_on_held_out_images(kind: type[nn.Module]):
     model, x = make(kind), images(96)
@@ -33,6 +34,7 @@ def test_the_outputs_come_nearer_on_held_out_images(kind: type[nn.Module]):
     assert f"({alone.held_out.reconstructed:.4f} unit by unit, " in str(joint) and "unit by unit" not in str(alone)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Inverted, Residual])
 def test_images_changed_by_chance_keep_it_from_fitting_the_few_that_were_given(kind: type[nn.Module]):
     model, x, fresh = make(kind), images(32), images(200, seed=9)
@@ -45,6 +47,7 @@ def test_images_changed_by_chance_keep_it_from_fitting_the_few_that_were_given(k
     assert all(torch.equal(few[0][name], few[1][name]) for name in few[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Residual, VitBlock, Heads, Gated, UNet])
 def test_other_networks_lose_nothing(kind: type[nn.Module]):
     model, x = make(kind), images(96)

@@ -46,6 +46,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "batch", "widths"), MODELS, ids=["gated", "excited"])
 def test_descending_both_beats_solving_the_reader_alone(model, batch, widths):
     model = settled(model, 0)
