@@ -15,7 +15,7 @@ def patched_names(code: str) -> list[str]:
     """The names that a file's calls of ``patch("name", ...)`` replace."""
     calls = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Call) and node.args]
     patches = [call for call in calls if isinstance(call.func, ast.Name) and call.func.id == "patch"]
-    return [call.args[0].value for call in patches if isinstance(call.args[0], ast.Constant)]
+    return [str(call.args[0].value) for call in patches if isinstance(call.args[0], ast.Constant)]
 
 
 def imported_names(code: str) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ CONFIG = PruneConfig(chunk=16)
 
 @pytest.fixture(scope="module")
 def settings(network):
-    return described(network(Chain), Target(speedup=2.0), "ldrf", CONFIG, None)
+    return described(network(Chain), Target("speedup", 2.0), "ldrf", CONFIG, None)
 
 
 def test_settings_are_ready_for_json(settings):
@@ -54,7 +54,7 @@ def test_every_difference_is_named(settings, tmp_path, group, name, value, words
 def test_checksums_know_the_images_but_not_the_chunks():
     def checksums(batch: torch.Tensor, chunk: int, labels: torch.Tensor | None = None) -> dict[str, str]:
         net = read_network(make(Chain), [batch], (), replace(CONFIG, chunk=chunk))
-        return described(net, Target(speedup=2.0), "ldrf", CONFIG, labels)["checksums"]
+        return described(net, Target("speedup", 2.0), "ldrf", CONFIG, labels)["checksums"]
 
     x = images(8)
     first = checksums(x, 8)
