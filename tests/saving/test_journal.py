@@ -23,7 +23,7 @@ from ldrf.files.result_folders import JOURNAL, LEARNED, RECORD, SETTINGS
 from ldrf.registry import METHODS
 from ldrf.saving.journal import Journal
 
-CONFIG = ldrf.PruneConfig(steps=6, joint_steps=12, energy=0.1, memory="20kB")
+CONFIG = ldrf.PruneConfig(steps=6, joint_steps=2, energy=0.1, memory="20kB")
 HALVES = {"block1.conv1": 4, "block2.conv1": 6}
 
 
