@@ -14,7 +14,7 @@ from ldrf.errors import LdrfError, first_line
 from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs
 from ldrf.runtime.processes import check_same
-from ldrf.runtime.randomness import warn_of_chance
+from ldrf.runtime.randomness import warn_of_randomness
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
 from ldrf.tracing.trace import Trace, trace
@@ -55,7 +55,7 @@ def read_network(
         check_same(partial(fingerprint, copied.state_dict().items()), "weights")
     _check_alike(calibration.chunks)
     _check_runs(copied, calibration.example)
-    warn_of_chance(copied, calibration.example)
+    warn_of_randomness(copied, calibration.example)
     graph = trace(copied, calibration.example)
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)

@@ -15,7 +15,7 @@ from ldrf.calibration.network import Network
 from ldrf.errors import LdrfWarning
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.runtime.processes import sum_over
-from ldrf.runtime.randomness import same_chance
+from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.units.indices import Kept, cut_weights
@@ -75,7 +75,7 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
     for index in calibration.own(sorted(calibration.held_out)):
 
         def outputs(weights: Weights, chunk: int = index) -> Values:
-            with same_chance(chunk):
+            with same_random_numbers(chunk):
                 return run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, calibration.chunks[chunk]))
 
         wanted = outputs(network.dense)

@@ -11,7 +11,7 @@ from ldrf.errors import LdrfError
 from ldrf.files.tensor_files import first_odd
 from ldrf.inputs import Inputs, repeated
 from ldrf.recomposition.recompose import output_statistics, recompose
-from ldrf.runtime.randomness import same_chance
+from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.export import export_program, working_copy
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import input_values, run_lean
@@ -59,7 +59,7 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
 def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Tensor]:
     """Outputs of the traced graph with these weights."""
     trace = network.trace
-    with same_chance():
+    with same_random_numbers():
         values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, chunk))
     return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
 
@@ -118,7 +118,7 @@ def _precision(model: nn.Module) -> float:
 
 
 def _outputs(model: nn.Module, chunk: Inputs) -> list[Tensor]:
-    with same_chance():
+    with same_random_numbers():
         return _tensors(chunk.call(model))
 
 

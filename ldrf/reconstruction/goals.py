@@ -15,7 +15,7 @@ from ldrf.config import PruneConfig, byte_count
 from ldrf.inputs import Inputs
 from ldrf.reconstruction.problem import BEHIND
 from ldrf.runtime.processes import sum_over
-from ldrf.runtime.randomness import same_chance
+from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.tracing.trace import Layer, Trace
@@ -82,7 +82,7 @@ def _sums(value: Tensor | None) -> Tensor:
 
 def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[str], seed: int) -> Values:
     """The named values of a network; all others are dropped as soon as nothing reads them any more."""
-    with same_chance(seed):
+    with same_random_numbers(seed):
         values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, inputs), names)
     return {name: values[name] for name in names}
 

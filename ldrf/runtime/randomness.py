@@ -15,7 +15,7 @@ TOLERANCE = 1e-4  # relative to the largest output; sums in another order stay b
 
 
 @contextmanager
-def same_chance(seed: int = 0) -> Iterator[None]:
+def same_random_numbers(seed: int = 0) -> Iterator[None]:
     """Random numbers drawn within are the same each time, and those drawn afterwards as if nothing had happened."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -23,12 +23,12 @@ def same_chance(seed: int = 0) -> Iterator[None]:
 
 
 @torch.no_grad()
-def warn_of_chance(model: nn.Module, chunk: Inputs) -> None:
+def warn_of_randomness(model: nn.Module, chunk: Inputs) -> None:
     """Warn once where the same inputs give other outputs when run again."""
     few = chunk.map(lambda t: t[:2])
-    with same_chance(0):
+    with same_random_numbers(0):
         first = _outputs(model, few)
-    with same_chance(1):
+    with same_random_numbers(1):
         second = _outputs(model, few)
     if any(_differ(a, b) for a, b in zip(first, second, strict=False)):
         warnings.warn(

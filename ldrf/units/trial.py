@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ldrf.inputs import Inputs
-from ldrf.runtime.randomness import same_chance
+from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.counting import plain_attention
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import input_values
@@ -123,7 +123,7 @@ def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
     if model is None:
         return None
     try:
-        with same_chance():
+        with same_random_numbers():
             return [t for t in tree_leaves(chunk.call(model)) if isinstance(t, Tensor)]
     except Exception:
         return None
@@ -133,7 +133,7 @@ def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
 def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> dict[str, Any] | None:
     """All values of the traced graph with these weights, or None where it does not run."""
     try:
-        with same_chance():
+        with same_random_numbers():
             return run(trace, weights, trace.nodes, dict(inputs))
     except Exception:
         return None

@@ -10,7 +10,7 @@ from torch import nn
 
 from ldrf.errors import LdrfWarning
 from ldrf.inputs import Inputs
-from ldrf.runtime.randomness import TOLERANCE, same_chance, warn_of_chance
+from ldrf.runtime.randomness import TOLERANCE, same_random_numbers, warn_of_randomness
 
 INPUTS = Inputs((images(4),), {})
 
@@ -37,11 +37,11 @@ def test_the_same_numbers_are_drawn_within_and_none_are_lost():
     wanted = torch.rand(2)
     torch.manual_seed(5)
     first = torch.rand(1)
-    with same_chance(3):
+    with same_random_numbers(3):
         one = torch.rand(4)
-    with same_chance(3):
+    with same_random_numbers(3):
         assert torch.equal(torch.rand(4), one)
-    with same_chance(4):
+    with same_random_numbers(4):
         assert not torch.equal(torch.rand(4), one)
     assert torch.equal(torch.cat([first, torch.rand(1)]), wanted)
 
@@ -49,11 +49,11 @@ def test_the_same_numbers_are_drawn_within_and_none_are_lost():
 @pytest.mark.parametrize("model", [Noisy(100 * TOLERANCE), make(Dropped)])
 def test_random_outputs_are_warned_of(model):
     with pytest.warns(LdrfWarning, match=f"{type(model).__name__} gives other outputs for the same inputs each time"):
-        warn_of_chance(model, INPUTS)
+        warn_of_randomness(model, INPUTS)
 
 
 @pytest.mark.parametrize("model", [Noisy(0.1 * TOLERANCE), make(Chain)])
 def test_rounding_is_not_chance(model):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_chance(model.eval(), INPUTS)
+        warn_of_randomness(model.eval(), INPUTS)
