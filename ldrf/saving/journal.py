@@ -227,10 +227,10 @@ _ANEW = "delete the folder's journal to start anew."
 
 def _read_settings(path: Path) -> dict[str, Any]:
     try:
-        found = read_json(path)
-        if found["format"] != FORMAT:
+        content = read_json(path)
+        if content["format"] != FORMAT:
             raise LdrfError(f"'{path}' was written by another version of ldrf: {_ANEW}")
-        return dict(found["settings"])
+        return dict(content["settings"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is damaged: {_ANEW}") from problem
 
@@ -244,9 +244,9 @@ def _read(path: Path) -> tuple[dict[str, Any], Tables]:
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
         if head["sha256"] != _digest(head["ldrf"], tensors):
             raise ValueError("its checksum is another")
-        found = json.loads(head["ldrf"])
-        tables = {t: {row: tensors[f"{t}/{i}"] for i, row in enumerate(rows)} for t, rows in found["rows"].items()}
-        return found["facts"], tables
+        content = json.loads(head["ldrf"])
+        tables = {t: {row: tensors[f"{t}/{i}"] for i, row in enumerate(rows)} for t, rows in content["rows"].items()}
+        return content["facts"], tables
     except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError) as problem:
         raise LdrfError(f"'{path}' is damaged ({problem}): {_ANEW}") from problem
 
