@@ -139,25 +139,28 @@ class Journal:
         facts, tables = _read(path)
         if facts.pop("unit") != unit.name:
             raise LdrfError(f"'{path}' is not about '{unit.name}': {_ANEW}")
-        found, weights, biases = (tables[table] for table in ("solution", "partner weights", "partner biases"))
-        readers = tuple(found[f"reader {i}"] for i in range(len(found) - 3))
-        partners = {node: (weight, biases[node]) for node, weight in weights.items()}
-        return Reconstruction(found["kept"], Solution(found["weight"], found["bias"], readers, partners), **facts)
+        solution, partner_weights, biases = (
+            tables[table] for table in ("solution", "partner weights", "partner biases")
+        )
+        readers = tuple(solution[f"reader {i}"] for i in range(len(solution) - 3))
+        partners = {node: (weight, biases[node]) for node, weight in partner_weights.items()}
+        weights = Solution(solution["weight"], solution["bias"], readers, partners)
+        return Reconstruction(solution["kept"], weights, **facts)
 
-    def keep_solved(self, index: int, unit: Unit, found: Reconstruction) -> Reconstruction:
+    def keep_solved(self, index: int, unit: Unit, solved: Reconstruction) -> Reconstruction:
         """Note a unit's solution, and hand it back."""
         if self.folder is not None:
-            from_first(lambda: self._keep_solved(index, unit, found))
-        return found
+            from_first(lambda: self._keep_solved(index, unit, solved))
+        return solved
 
-    def _keep_solved(self, index: int, unit: Unit, found: Reconstruction) -> None:
-        facts = {key: getattr(found, key) for key in ("cut_error", "error", "way", "candidates")}
-        weights = {"kept": found.kept, "weight": found.solution.weight, "bias": found.solution.bias}
-        readers = {f"reader {i}": reader for i, reader in enumerate(found.solution.readers)}
+    def _keep_solved(self, index: int, unit: Unit, solved: Reconstruction) -> None:
+        facts = {key: getattr(solved, key) for key in ("cut_error", "error", "way", "candidates")}
+        weights = {"kept": solved.kept, "weight": solved.solution.weight, "bias": solved.solution.bias}
+        readers = {f"reader {i}": reader for i, reader in enumerate(solved.solution.readers)}
         tables = {
             "solution": {**weights, **readers},
-            "partner weights": {node: weight for node, (weight, _) in found.solution.partners.items()},
-            "partner biases": {node: bias for node, (_, bias) in found.solution.partners.items()},
+            "partner weights": {node: weight for node, (weight, _) in solved.solution.partners.items()},
+            "partner biases": {node: bias for node, (_, bias) in solved.solution.partners.items()},
         }
         self._write(_unit_file(index), {"unit": unit.name, **facts}, tables)
 
@@ -165,11 +168,11 @@ class Journal:
         """One file: tensors by table and row, and the facts and names of rows in its head."""
         if self.folder is None:
             return
-        rows = {table: list(found) for table, found in tables.items()}
+        rows = {table: list(named) for table, named in tables.items()}
         tensors = {
             f"{table}/{i}": tensor.detach().clone(memory_format=torch.contiguous_format)
-            for table, found in tables.items()
-            for i, tensor in enumerate(found.values())
+            for table, named in tables.items()
+            for i, tensor in enumerate(named.values())
         }
         head = json.dumps({"facts": facts, "rows": rows})
         data = save(tensors, {"ldrf": head, "sha256": _digest(head, tensors)})
