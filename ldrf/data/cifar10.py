@@ -91,12 +91,12 @@ def _read_strips(paths: list[Path], root: Path, split: Split) -> LabelledImages:
     if labels is None:
         raise LdrfError(f"'{root}' has the {split} images but no {split}_labels.json beside them.")
     try:
-        found = read_json(labels)
-        if not isinstance(found, list) or not all(type(number) is int for number in found):
+        classes = read_json(labels)
+        if not isinstance(classes, list) or not all(type(number) is int for number in classes):
             raise ValueError("a list of whole numbers was expected")
     except (OSError, ValueError) as problem:
         raise LdrfError(f"'{labels}' is not a JSON list of labels: {problem}.") from problem
-    numbers = torch.tensor(found, dtype=torch.long)
+    numbers = torch.tensor(classes, dtype=torch.long)
     return _checked(torch.cat([_read_strip(path) for path in paths]), numbers, labels)
 
 

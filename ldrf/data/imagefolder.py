@@ -74,10 +74,10 @@ def find_pictures(folder: str | Path, split: Split) -> PictureFiles:
         raise LdrfError(f"No folder '{root}' to take pictures from.")
     parts = {"train": ("train",), "test": ("val", "validation", "test")}
     if any((root / name).is_dir() for names in parts.values() for name in names):
-        found = next((root / name for name in parts[split] if (root / name).is_dir()), None)
-        if found is None:
+        part = next((root / name for name in parts[split] if (root / name).is_dir()), None)
+        if part is None:
             raise LdrfError(f"'{root}' has no folder '{parts[split][0]}': name the folder of the pictures itself.")
-        root = found
+        root = part
     return _list(root)
 
 
@@ -85,12 +85,12 @@ def _list(root: Path) -> PictureFiles:
     """Class folders in order of name, or the number that the name is; pictures outside of them have no label."""
     folders = sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith("."))
     numbered = bool(folders) and all(f.name.isdecimal() and len(f.name) < 10 for f in folders)
-    found = [(path, UNLABELLED) for path in _pictures(root)]
+    labelled = [(path, UNLABELLED) for path in _pictures(root)]
     for index, folder in enumerate(folders):
-        found += [(path, int(folder.name) if numbered else index) for path in _pictures(folder)]
-    if not found:
+        labelled += [(path, int(folder.name) if numbered else index) for path in _pictures(folder)]
+    if not labelled:
         raise LdrfError(f"No pictures in '{root}' or the folders in it: expected {', '.join(sorted(SUFFIXES))}.")
-    return PictureFiles(tuple(path for path, _ in found), tuple(label for _, label in found))
+    return PictureFiles(tuple(path for path, _ in labelled), tuple(label for _, label in labelled))
 
 
 def _pictures(folder: Path) -> list[Path]:

@@ -116,6 +116,6 @@ def _head(batch: Any, rows: int) -> Any:
 
 
 def _rows(batch: Any) -> int:
-    found: list[int] = []
-    _map(batch, lambda t: found.append(len(t) if t.ndim else 1))
-    return found[0] if found else 1
+    counts: list[int] = []
+    _map(batch, lambda t: counts.append(len(t) if t.ndim else 1))
+    return counts[0] if counts else 1

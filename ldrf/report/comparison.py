@@ -15,7 +15,7 @@ def series_of(runs: Sequence[ReportedRun]) -> list[Series]:
     groups: dict[tuple[str, ...], list[ReportedRun]] = defaultdict(list)
     for run in measured:
         groups[run.model, *_way(run, _differing(measured))].append(run)
-    return [_series(" ".join(key), found) for key, found in groups.items()]
+    return [_series(" ".join(key), members) for key, members in groups.items()]
 
 
 def _differing(runs: Sequence[ReportedRun]) -> list[str]:

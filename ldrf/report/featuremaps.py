@@ -48,7 +48,7 @@ def _has_maps(output: Tensor) -> bool:
 @torch.no_grad()
 def _outputs(model: nn.Module, units: Iterable[str], inputs: Inputs) -> dict[str, tuple[str, Tensor]]:
     """Each unit's output behind the norm and activation modules that directly follow it, with the last one's name."""
-    wanted, found = set(units), {}
+    wanted, maps = set(units), {}
     latest: dict[str, Tensor] = {}  # the very tensor that the next module of a chain takes
 
     def watch(name: str, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
@@ -56,7 +56,7 @@ def _outputs(model: nn.Module, units: Iterable[str], inputs: Inputs) -> dict[str
         owner = name if name in wanted else next((u for u, t in latest.items() if follows and args[0] is t), None)
         if owner is not None and isinstance(output, Tensor):
             latest[owner] = output
-            found[owner] = name, output.float().cpu().clone()  # later code may change the tensor in place
+            maps[owner] = name, output.float().cpu().clone()  # later code may change the tensor in place
 
     def hook(name: str) -> Any:
         return lambda module, args, output: watch(name, module, args, output)
@@ -67,7 +67,7 @@ def _outputs(model: nn.Module, units: Iterable[str], inputs: Inputs) -> dict[str
     finally:
         for handle in handles:
             handle.remove()
-    return found
+    return maps
 
 
 def _sheet(maps: Tensor) -> dict[str, Any]:

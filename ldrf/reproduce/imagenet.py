@@ -16,21 +16,21 @@ FULL = Scale(images=512, test_images=None, steps=120, chunk=16)
 
 def resnet50_cells(scale: Scale) -> list[Cell]:
     """LDRF at 2.27x and 3x, and the rivals at the same widths."""
-    found = [Cell("dense", "dense", {"test_images": scale.test_images})]
+    cells = [Cell("dense", "dense", {"test_images": scale.test_images})]
     for speedup in paper.RESNET50_SPEEDUPS:
-        found += _at(speedup, scale, RIVALS, ())
-    return found
+        cells += _at(speedup, scale, RIVALS, ())
+    return cells
 
 
 def vgg16_cells(scale: Scale) -> list[Cell]:
     """Ranks at 0.65, LDRF at 5.1, 5.8, 6.6 and 7x, and the rivals at 5.1x."""
-    found = [
+    cells = [
         Cell("dense", "dense", {"test_images": scale.test_images}),
         Cell("ranks", "ranks", {"energy": paper.VGG16_ENERGY, "images": min(scale.images, 64)}),
     ]
     for speedup in paper.VGG16_SPEEDUPS:
-        found += _at(speedup, scale, RIVALS if speedup == paper.VGG16_SPEEDUPS[0] else (), CONVS_ONLY)
-    return found
+        cells += _at(speedup, scale, RIVALS if speedup == paper.VGG16_SPEEDUPS[0] else (), CONVS_ONLY)
+    return cells
 
 
 def _at(speedup: float, scale: Scale, rivals: tuple[str, ...], ignore: tuple[str, ...]) -> list[Cell]:

@@ -53,19 +53,19 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     before = _reached(cell, shelf)
     if wants["method"] in EXTERNAL:
         speedup = before["dense_macs"] / before["macs"]
-        slim, found = prune_externally(wants["method"], subject.model, batches, speedup, before["widths"]), {}
+        slim, facts = prune_externally(wants["method"], subject.model, batches, speedup, before["widths"]), {}
     else:
         target = {"widths": before["widths"]} if before else wants["target"]
         named = {} if wants["method"] == "ldrf" else {"method": wants["method"]}
         config = PruneConfig(seed=seed, **{"joint_steps": 0, **wants["config"]})
         result = ldrf.prune(subject.model, batches, ignore=wants["ignore"], config=config, **target, **named)
         ldrf.save(result, shelf.place(cell))
-        slim, found = result.model.eval(), {"widths": result.widths, "stages": result.seconds}
+        slim, facts = result.model.eval(), {"widths": result.widths, "stages": result.seconds}
     return {
         **_figures(slim, cell, subject),
         "dense_macs": count_macs(subject.model, subject.example(1)),
         "sparsity": _sparsity(subject.model, slim),
-        **found,
+        **facts,
     }
 
 
@@ -119,8 +119,8 @@ def _time(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     slim = _network(cell, subject, shelf)
     example = subject.example(cell.settings["batch"])
     dense_macs, macs = (count_macs(model, example) for model in (subject.model, slim))
-    found = latency_ratio(subject.model.eval(), slim, example, cell.settings["seconds"])
-    return {"dense_macs": dense_macs, "macs": macs, "ms": found, "threads": torch.get_num_threads()}
+    milliseconds = latency_ratio(subject.model.eval(), slim, example, cell.settings["seconds"])
+    return {"dense_macs": dense_macs, "macs": macs, "ms": milliseconds, "threads": torch.get_num_threads()}
 
 
 def _energy(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
@@ -128,10 +128,10 @@ def _energy(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     del shelf
     wants = cell.settings
     batches = subject.train.take(wants["images"], wants["seed"])
-    found = ldrf.find_energy(
+    search = ldrf.find_energy(
         subject.model, batches, steps=wants["steps"], ignore=wants["ignore"], seed=wants["seed"], labelled=True
     )
-    return found.as_dict()
+    return search.as_dict()
 
 
 def _ranks(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:

@@ -12,12 +12,12 @@ ORDER = (2.0, 3.0, 1.5)  # the most telling first
 
 def cells(scale: Scale) -> list[Cell]:
     """LDRF chooses the widths, the others get the same ones; then, at 2x, all at the same share of every layer."""
-    found = [Cell("dense", "dense", {"test_images": scale.test_images})]
+    planned = [Cell("dense", "dense", {"test_images": scale.test_images})]
     for speedup in ORDER:
         first = prune_cell(f"ldrf-{speedup:g}x", "ldrf", scale, {"speedup": speedup})
-        found += [first, *_others(first, f"{speedup:g}x", scale)]
+        planned += [first, *_others(first, f"{speedup:g}x", scale)]
     same = prune_cell("ldrf-2x-uniform", "ldrf", scale, {"speedup": 2.0}, allocation="uniform")
-    return [*found, same, *_others(same, "2x-uniform", scale)]
+    return [*planned, same, *_others(same, "2x-uniform", scale)]
 
 
 def _others(first: Cell, setting: str, scale: Scale) -> list[Cell]:
