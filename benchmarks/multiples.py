@@ -53,7 +53,7 @@ CELLS = {
     "vgg9-3x": Cell(pretrained_vgg9, None, "cifar10", 2000, 3.0, ldrf.PruneConfig(steps=50, joint_steps=250), 32),
     "resnet20-2x": Cell(resnet20, "resnet20-cifar10.safetensors", "cifar10", 2048, 2.0, ldrf.PruneConfig(), 32),
     "mobilenet_v2-1.5x": Cell(
-        mobilenet_v2, "mobilenet_v2.pth", "imagenet", 512, 1.5, ldrf.PruneConfig(steps=20, joint_steps=60), 224
+        mobilenet_v2, "mobilenet_v2.pth", "imagenet", 512, 1.5, ldrf.PruneConfig(solver="closed-form"), 224
     ),
 }
 
@@ -71,10 +71,8 @@ def dense_model(cell: Cell, weights: Path) -> nn.Module:
 
 def prune(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
     """Accuracy of the dense network and of one slim network for each multiple, which is kept in a folder."""
-    model, data = (
-        dense_model(cell, args.weights),
-        {"cifar10": f"cifar10:{args.cifar10}", "imagenet": f"imagefolder:{args.imagenet}"}[cell.data],
-    )
+    model = dense_model(cell, args.weights)
+    data = f"cifar10:{args.cifar10}" if cell.data == "cifar10" else f"imagefolder:{args.imagenet}"
     test = open_data(data, "test")
     found: dict[str, Any] = {"dense": measure_accuracy(model, test).top1, "images": cell.images}
     for multiple in MULTIPLES:
