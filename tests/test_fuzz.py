@@ -101,7 +101,7 @@ def costs_are_counts(net: Network, widths: dict[str, int], slim: torch.nn.Module
     even = all(
         len({int((ids == n).sum()) for n in range(u.width)}) == 1
         for u in net.units
-        for ids in (u.rows, *(s.ids for s in u.slices), *(c.channels for c in u.consumers))
+        for ids in (u.neuron_of_output, *(s.ids for s in u.slices), *(c.channels for c in u.consumers))
     )
     macs = mac_model(net.trace, net.units, count_macs(net.model, net.example))
     parameters = parameter_model(net.trace, net.units, count_parameters(net.model))

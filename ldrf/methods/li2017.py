@@ -15,7 +15,7 @@ def filter_norms(network: Network, unit: Unit) -> Tensor:
     """The l1 norm of each neuron's filters [n], as they are stored: a BatchNorm behind them does not count."""
     weight = read_tensor(network.model, unit.producer.weight).detach().float().cpu()
     norms = weight.movedim(unit.producer.row_dim, 0).flatten(1).abs().sum(1)
-    return neuron_sums(norms, unit.rows, unit.width)
+    return neuron_sums(norms, unit.neuron_of_output, unit.width)
 
 
 def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str, Tensor]:

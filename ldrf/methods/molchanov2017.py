@@ -77,7 +77,7 @@ def _per_neuron(unit: Unit, product: Tensor) -> Tensor:
     """
     product = product.movedim(unit.producer.channel_dim, -1)
     means = product.reshape(len(product), -1, product.shape[-1]).mean(1)
-    return neuron_sums(means, unit.rows, unit.width)
+    return neuron_sums(means, unit.neuron_of_output, unit.width)
 
 
 ENTRY = cutting_method(NAME, "Taylor (Molchanov 2017)", "#d1689f", score, labelled=True)

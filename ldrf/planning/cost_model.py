@@ -94,7 +94,7 @@ def touched_layers(trace: Trace, units: tuple[Unit, ...]) -> list[tuple[Layer, S
         own = [s for s in unit.slices if s.tensor in nodes]
         rows = [(s.tensor, s.ids) for s in own if s.dim == nodes[s.tensor].row_dim]
         tied = [(s.tensor, s.ids) for s in own if s.dim != nodes[s.tensor].row_dim]  # heads that read with a table
-        for weight, ids in [(unit.producer.weight, unit.rows), *rows]:
+        for weight, ids in [(unit.producer.weight, unit.neuron_of_output), *rows]:
             made.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)
         for weight, ids in [*((c.layer.weight, c.channels) for c in unit.consumers), *tied]:
             read.setdefault(weight, {})[unit.name] = float((ids >= 0).sum() / unit.width)

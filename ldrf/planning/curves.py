@@ -54,7 +54,9 @@ def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:
     Queries and keys are rotated before the cut, so the order of these neurons does not matter. Where they cannot be
     rotated, the smallest go first.
     """
-    sizes = neuron_sums(dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.rows, unit.width)
+    sizes = neuron_sums(
+        dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.neuron_of_output, unit.width
+    )
     order = sizes.argsort() if removal is None else removal.order
     kept = torch.cat([sizes.new_zeros(1), sizes[order.flip(0)].cumsum(0)])
     lost = score_errors(dense, unit.compared) if unit.compared else 1 - kept / kept[-1].clamp_min(1e-300)

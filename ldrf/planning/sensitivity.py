@@ -94,7 +94,7 @@ def _cut_alone(
         layers |= rotated_layers(network.dense, unit.compared, sums, kept, shrinks=False)
     elif unit.scores:
         weight, bias = network.dense.affine(unit.producer.node)
-        stay = torch.as_tensor(stays(unit.rows, kept))
+        stay = torch.as_tensor(stays(unit.neuron_of_output, kept))
         layers[unit.producer.node] = torch.where(stay.view(-1, *[1] * (weight.ndim - 1)), weight, 0), bias * stay
     return network.dense.with_layers(layers)
 

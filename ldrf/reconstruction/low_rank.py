@@ -63,14 +63,14 @@ def linear_parts(problem: Problem) -> Parts | None:
         return None
     outputs = _value_outputs(unit)
     inputs = [_by_neuron(consumer.channels, unit.width) for consumer in unit.consumers]
-    if outputs is None or (unit.rows < 0).any() or any(i is None or len(i) != len(outputs) for i in inputs):
+    if outputs is None or (unit.neuron_of_output < 0).any() or any(i is None or len(i) != len(outputs) for i in inputs):
         return None
     return outputs, tuple(i for i in inputs if i is not None)
 
 
 def _value_outputs(unit: Unit) -> Tensor | None:
     """Outputs of the producer that make up each head [h, n], without those that are queries or keys."""
-    outputs = _by_neuron(unit.rows, unit.width)
+    outputs = _by_neuron(unit.neuron_of_output, unit.width)
     if outputs is None or not unit.scores:
         return outputs
     if unit.compared is None or unit.compared.heads is None:

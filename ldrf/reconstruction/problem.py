@@ -43,7 +43,7 @@ class Problem:
     @property
     def outputs(self) -> Tensor:
         """Outputs of the producer that stay."""
-        return places(self.unit.rows, self.kept)
+        return places(self.unit.neuron_of_output, self.kept)
 
     @property
     def columns(self) -> list[Tensor]:

@@ -251,7 +251,7 @@ def _unit(trace: Trace, family: _Family, rows: list[np.ndarray], facts: _Facts) 
         slices=slices,
         start=min([trace.index(producer.node), *(trace.first_calls[piece.tensor] for piece in slices)]),
         end=max([trace.index(producer.result), *(trace.index(c.goal) for c in consumers)]),
-        rows=rows[0],
+        neuron_of_output=rows[0],
         partners=tuple(partners),
         tables=tables,
         coupled=len(family.layers) + len(tables) > 1 and place in facts.summed,

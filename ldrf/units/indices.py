@@ -32,7 +32,7 @@ def places(ids: np.ndarray, kept: Tensor) -> Tensor:
 
 def pieces(unit: Unit) -> Iterator[Slice]:
     """Every tensor a unit shrinks: its producer's outputs, carriers and partners, its consumers' inputs."""
-    yield from row_slices(unit.producer, unit.rows)
+    yield from row_slices(unit.producer, unit.neuron_of_output)
     yield from unit.slices
     for consumer in unit.consumers:
         yield Slice(consumer.layer.weight, 1 - consumer.layer.row_dim, consumer.channels)
@@ -94,7 +94,7 @@ def as_it_stands(unit: Unit, units: Iterable[Unit], kept: Kept) -> Unit:
         return unit
     return replace(
         unit,
-        rows=_left_ids(left, unit.producer.weight, unit.producer.row_dim, unit.rows),
+        neuron_of_output=_left_ids(left, unit.producer.weight, unit.producer.row_dim, unit.neuron_of_output),
         slices=tuple(replace(s, ids=_left_ids(left, s.tensor, s.dim, s.ids)) for s in unit.slices),
         consumers=tuple(_consumer_as_it_stands(c, left) for c in unit.consumers),
     )

@@ -53,7 +53,7 @@ class Unit:
     slices: tuple[Slice, ...]  # tensors of carriers and partners; their ids are neurons of this unit
     start: int  # graph position of the producer
     end: int  # graph position of the last call its reconstruction looks at
-    rows: np.ndarray  # neuron of each output of the producer
+    neuron_of_output: np.ndarray  # of the producer
     partners: tuple[Layer, ...] = ()
     tables: tuple[str, ...] = ()  # embeddings whose columns are its neurons, too
     coupled: bool = False  # its layers meet in sums, as those of a residual stream do

@@ -25,7 +25,7 @@ def width_step(unit: Unit, multiple: int) -> int:
 
 def _whole_step(unit: Unit, multiple: int) -> int:
     """Neurons that bring a multiple of outputs; fewer of them where each is a head or group of several outputs."""
-    block = min(len(list(run)) for _, run in groupby(unit.rows.tolist()))
+    block = min(len(list(run)) for _, run in groupby(unit.neuron_of_output.tolist()))
     return multiple // math.gcd(multiple, block)
 
 

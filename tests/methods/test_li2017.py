@@ -20,8 +20,8 @@ def test_a_neuron_of_several_outputs_has_the_sum_of_their_scores(network):
     net = network(Grouped)
     unit = next(u for u in net.units if u.name == "conv1")
     assert unit.width < unit.producer.outputs
-    one = torch.zeros(unit.width, len(unit.rows))
-    one[torch.as_tensor(unit.rows), torch.arange(len(unit.rows))] = 1
+    one = torch.zeros(unit.width, len(unit.neuron_of_output))
+    one[torch.as_tensor(unit.neuron_of_output), torch.arange(len(unit.neuron_of_output))] = 1
     norms, scales = net.model.conv1.weight.detach().abs().sum((1, 2, 3)), net.model.bn1.weight.detach().abs()
     torch.testing.assert_close(filter_norms(net, unit), one @ norms)
     torch.testing.assert_close(norm_scales(net, unit), one @ scales)

@@ -45,9 +45,9 @@ def test_same_class_depth_and_names_with_narrower_tensors(pruned, network, case:
     for unit in network(case.kind).units:
         width = result.widths[unit.name]
         assert width == max(1, result.full_widths[unit.name] // 2)
-        if (unit.rows >= 0).all():  # no other unit cuts its producer
+        if (unit.neuron_of_output >= 0).all():  # no other unit cuts its producer
             rows = slim.get_submodule(unit.name).weight.shape[unit.producer.row_dim]
-            assert rows == len(unit.rows) * width // unit.width
+            assert rows == len(unit.neuron_of_output) * width // unit.width
 
 
 @pytest.mark.parametrize("case", SOUND, ids=str)

@@ -16,7 +16,7 @@ def test_one_layer_keeps_its_width_and_several_keep_theirs():
 def test_slices_along_the_outputs_name_every_tensor_that_has_one_number_for_each(network):
     net = network(Chain)
     unit = net.units[0]
-    slices = row_slices(unit.producer, unit.rows)
+    slices = row_slices(unit.producer, unit.neuron_of_output)
     assert {piece.tensor for piece in slices} == {"conv1.weight", *(f"bn1.{n}" for n in NORM)}
     assert all(read_tensor(net.model, piece.tensor).shape[piece.dim] == unit.width for piece in slices)
 

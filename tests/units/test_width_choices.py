@@ -19,7 +19,7 @@ from ldrf.units.width_choices import STEPS, nearest_choice, odd_widths, width_ch
 def unit(network):
     """A unit of any width: ``unit(rows)`` has these neurons behind its producer's outputs."""
     known = network(Chain).units[0]
-    return lambda rows: replace(known, rows=np.array(rows), width=max(rows) + 1)
+    return lambda rows: replace(known, neuron_of_output=np.array(rows), width=max(rows) + 1)
 
 
 @given(width=st.integers(1, 300), floor=st.integers(0, 300), multiple=st.sampled_from([1, 2, 4, 8, 12, 16, 32]))
