@@ -7,7 +7,6 @@ against the dense network, in turns, in one process that does nothing else. Neit
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,16 +77,13 @@ def prune(cell: Cell, args: argparse.Namespace) -> dict[str, Any]:
     for multiple in MULTIPLES:
         config = ldrf.PruneConfig(**{**vars(cell.config), "multiple": multiple})
         batches = list(open_data(data, "train").take(cell.images, seed=0))
-        start = time.perf_counter()
         result = ldrf.prune(model, batches, speedup=cell.speedup, config=config)
-        seconds = time.perf_counter() - start
         accuracy = measure_accuracy(result.model, test)
         ldrf.save(result, args.models / f"{args.cell}-{multiple}")
         found |= {"test_images": accuracy.images}
         found[str(multiple)] = {
             "speedup": round(result.speedup, 3),
             "top1": accuracy.top1,
-            "seconds": round(seconds),
             "widths": result.widths,
         }
     return found
