@@ -19,7 +19,6 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils import backend_registration
-from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ldrf.runtime import device
 
@@ -112,31 +111,49 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operator on the numbers of its tensors, after looking whether these may meet."""
     name = func._schema.name
     State.calls[name] += 1
-    _check_alike(name, args, kwargs)
-    wrappers = {id(t.held): t for t in tree_leaves((args, kwargs)) if isinstance(t, PretendTensor)}
-    there = True
-    if "device" in kwargs and kwargs["device"] is not None:
-        there = torch.device(kwargs["device"]).type == NAME
-        kwargs = {**kwargs, "device": torch.device("cpu") if there else kwargs["device"]}
-    kwargs.pop("pin_memory", None)
-    bare = tree_map_only(PretendTensor, lambda t: t.held, (args, kwargs))
-    made = func(*bare[0], **bare[1])
-    if name == "aten::copy_" and not isinstance(args[0], PretendTensor):
+    given = [*_leaves(args), *_leaves(tuple(kwargs.values()))]
+    _check_alike(name, given, args)
+    wrappers = {id(t.held): t for t in given if type(t) is PretendTensor}
+    bare = {key: _mapped(_held, value) for key, value in kwargs.items() if key != "pin_memory"}
+    there = bare.get("device") is None or torch.device(bare["device"]).type == NAME
+    if "device" in bare and there:
+        bare["device"] = torch.device("cpu")
+    made = func(*_mapped(_held, args), **bare)
+    if name == "aten::copy_" and type(args[0]) is not PretendTensor:
         return args[0]
     if not there:  # a copy away from the device
-        return tree_map_only(Tensor, lambda t: t.clone() if id(t) in wrappers else t, made)
-    return tree_map_only(Tensor, lambda t: wrappers[id(t)] if id(t) in wrappers else PretendTensor(t), made)
+        return made.clone() if id(made) in wrappers else made
+
+    def wrapped(value: Any) -> Any:
+        known = wrappers.get(id(value))
+        return known if known is not None else PretendTensor(value) if isinstance(value, Tensor) else value
+
+    return _mapped(wrapped, made)
 
 
-def _check_alike(name: str, args: Any, kwargs: dict[str, Any]) -> None:
-    leaves = tree_leaves((args[:1] if name in INDEXING else args, kwargs))
-    if name in INDEXING:  # as on any device, indices may lie on the CPU, but those on the device fit no other tensor
-        leaves += [v for v in tree_leaves(args[2:])]
-    if any(isinstance(v, torch.Generator) for v in tree_leaves((args, kwargs))):
+def _held(value: Any) -> Any:
+    return value.held if type(value) is PretendTensor else value
+
+
+def _leaves(value: Any) -> list[Any]:
+    """What tuples and lists hold: torch's own walk over structures takes longer than the operators."""
+    if type(value) in (tuple, list):
+        return [leaf for part in value for leaf in _leaves(part)]
+    return [value]
+
+
+def _mapped(change: Any, value: Any) -> Any:
+    return type(value)(_mapped(change, part) for part in value) if type(value) in (tuple, list) else change(value)
+
+
+def _check_alike(name: str, given: list[Any], args: Any) -> None:
+    if any(isinstance(value, torch.Generator) for value in given):
         raise RuntimeError(f"Expected a 'pretend' generator in {name}, but found one of the CPU")
     if name in COPIES:
         return
-    foreign = [t for t in leaves if isinstance(t, Tensor) and not isinstance(t, PretendTensor) and t.ndim]
+    # As on any device, indices may lie on the CPU; but those on the device fit no other tensor.
+    meeting = [args[0], *args[2:3]] if name in INDEXING else given
+    foreign = [t for t in meeting if isinstance(t, Tensor) and type(t) is not PretendTensor and t.ndim]
     if foreign:
         shapes = [tuple(t.shape) for t in foreign]
         raise RuntimeError(f"Expected all tensors to be on the same device in {name}, found cpu {shapes} and pretend")

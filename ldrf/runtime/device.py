@@ -121,6 +121,15 @@ def reset_peak(device: torch.device) -> None:
     _asked(device, "reset_peak_memory_stats", lambda _: None)
 
 
+def kept_random_state() -> AbstractContextManager[Any]:
+    """Afterwards random numbers go on as if none had been drawn within, on the CPU and on the accelerator."""
+    there = accelerator()
+    kept = getattr(torch.get_device_module(there), "get_rng_state", None) if there else None
+    if there is None or kept is None:
+        return torch.random.fork_rng(devices=[])
+    return torch.random.fork_rng(devices=[there.index], device_type=there.type)
+
+
 def device_budget(device: torch.device, asked: int | None) -> int:
     """Bytes that activations may take on a device: as many as were asked for, else a share of those free."""
     free = free_bytes(device) if asked is None else None

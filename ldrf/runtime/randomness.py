@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from ldrf.errors import LdrfWarning
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import kept_random_state
 
 TOLERANCE = 1e-4  # relative to the largest output; sums in another order stay below
 
@@ -17,7 +18,7 @@ TOLERANCE = 1e-4  # relative to the largest output; sums in another order stay b
 @contextmanager
 def same_random_numbers(seed: int = 0) -> Iterator[None]:
     """Random numbers drawn within are the same each time, and those drawn afterwards as if nothing had happened."""
-    with torch.random.fork_rng(devices=[]):
+    with kept_random_state():
         torch.manual_seed(seed)
         yield
 
