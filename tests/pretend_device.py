@@ -19,6 +19,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch.utils import backend_registration
+from torch.utils._mode_utils import no_dispatch
 
 from ldrf.runtime import device
 
@@ -119,6 +120,9 @@ def dispatched(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     if "device" in bare and there:
         bare["device"] = torch.device("cpu")
     made = func(*_mapped(_held, args), **bare)
+    if torch.Tag.inplace_view in func.tags:  # such as squeeze_: the tensor itself has another shape now
+        with no_dispatch():
+            func(*args, **kwargs)
     if name == "aten::copy_" and type(args[0]) is not PretendTensor:
         return args[0]
     if not there:  # a copy away from the device

@@ -27,6 +27,12 @@ class Moments:
         nothing = gram.new_zeros(len(gram), 0)
         return cls(gram, nothing, nothing.sum(0), round(float(gram[-1, -1])))
 
+    def to(self, device: torch.device) -> "Moments":
+        """The same sums where float64 is computed for a device: in the host's memory they may wait for their turn."""
+        there = exact_device(device)
+        few = None if self.few is None else self.few.to(there)
+        return Moments(self.gram.to(there), self.cross.to(there), self.power.to(there), self.rows, few)
+
     def over_processes(self) -> "Moments":
         """The sums over the rows of all processes."""
         if count() == 1:
@@ -90,8 +96,9 @@ class RowSums:
         self._waiting = []
         d = x.shape[1]
         first = not self._gram[d, d]
-        self._few = exact(torch.cat([x, x.new_ones(len(x), 1)], 1)) if first and 8 * len(x) < d else None
         there = self._gram.device
+        whole = torch.cat([x, x.new_ones(len(x), 1)], 1) if first and 8 * len(x) < d else None
+        self._few = None if whole is None else exact(whole).to(there)
         for rows, columns in _block_pairs(d):  # the lower half is its mirror
             self._gram[rows, columns] += (x[:, rows].T @ x[:, columns]).to(there)
         sums = x.to(there).sum(0, dtype=torch.float64)
@@ -100,7 +107,7 @@ class RowSums:
         self._gram[d, d] += len(x)
         self._cross[:d] += (x.T @ t).to(there)
         self._cross[d] += t.to(there).sum(0, dtype=torch.float64)
-        self._power += exact(t).square().sum(0)
+        self._power += exact(t).square().sum(0).to(there)
 
 
 def _widened(rows: Tensor) -> Tensor:

@@ -52,7 +52,7 @@ class Calibration:
         parts = [(i, a, b) for i, n in enumerate(self.sizes) for a, b in ((0, halves[i]), (halves[i], n)) if b > a]
         chunks = tuple(self.chunks[i].map(lambda t, a=a, b=b: t[a:b]) for i, a, b in parts)
         held_out = frozenset(number for number, (i, _, _) in enumerate(parts) if i in self.held_out)
-        example = self.example.map(lambda t: t[: max(halves)])
+        example = self.example.map(lambda t: t[: -(-len(t) // 2)])
         sizes = tuple(b - a for _, a, b in parts)
         return Calibration(chunks, held_out, example, (0,) * len(chunks), sizes, self.halvings + 1)
 

@@ -1,7 +1,8 @@
 """A traced network with its calibration data: what every stage after tracing starts from."""
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, cast
@@ -57,7 +58,7 @@ class Network:
     @property
     def home(self) -> torch.device:
         """Where its weights lie: on the device that runs it, or in the host's memory (offload)."""
-        return next((weight.device for weight, _ in self.dense.layers.values()), self.device)
+        return self.dense.home
 
     @property
     def example(self) -> Inputs:
@@ -78,6 +79,25 @@ def read_network(
     where the model is.
     """
     there = find_device(device, model)
+    with _telling_of_room(model, there):
+        return _read_network(model, batches, ignore, config, shared, there)
+
+
+@contextmanager
+def _telling_of_room(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """A device that has no room for the model itself is told in a sentence."""
+    try:
+        yield
+    except OutOfMemory as problem:
+        raise LdrfError(
+            f"The device '{device}' has no room for a copy of {type(model).__name__}: keep the weights in the host's "
+            f"memory by offload=True, or compute on the CPU. {first_line(problem)}"
+        ) from problem
+
+
+def _read_network(
+    model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig, shared: bool, there: torch.device
+) -> Network:
     copied = working_copy(model, CPU if config.offload else there)
     calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
     if shared:
@@ -143,7 +163,7 @@ def _that_fits(model: nn.Module, calibration: Calibration) -> Calibration:
 
 def smaller_chunks(calibration: Calibration, device: torch.device, reason: str) -> Calibration:
     """The images in half as large chunks after a device ran out of memory; an error where they can't be smaller."""
-    most = max(calibration.sizes)
+    most = max(*calibration.sizes, calibration.example.rows)
     if most == 1 or count() > 1:
         why = "a single image is too much for it" if most == 1 else "several processes cannot change the chunk"
         raise LdrfError(

@@ -46,7 +46,7 @@ def survey(
                 rows = input_rows(layer, x, sampled(layer, x, calibration, index, count_columns(layer), seed))
                 # Units whose maps are joined have a consumer in common, and with it one Gram matrix.
                 if node.name not in shared:
-                    shared[node.name] = RowSums(rows.shape[1], device=rows.device)
+                    shared[node.name] = RowSums(rows.shape[1], device=weights.home)
                 shared[node.name].add(rows)
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
@@ -110,7 +110,7 @@ def layer_inputs(
                     x = values[source_of(node)]
                     rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
                     if node.name not in sums:
-                        sums[node.name] = RowSums(rows.shape[1], device=rows.device)
+                        sums[node.name] = RowSums(rows.shape[1], device=weights.home)
                     sums[node.name].add(rows)
     return input_moments(sums)
 

@@ -110,7 +110,7 @@ def _watched(network: nn.Module, seen: dict[str, _Seen]) -> Iterator[None]:
     def watch(name: str):
         def note(layer: Any, given: tuple[Any, ...], output: Tensor) -> None:
             before = seen.get(name, _Seen(given[0], 0, 0))
-            macs = output.numel() * layer.weight[0].numel()  # every output value costs one row of the weight
+            macs = output.numel() * layer.weight.shape[1:].numel()  # every output value costs one row of the weight
             seen[name] = _Seen(given[0], before.macs + macs, before.calls + 1)
 
         return note

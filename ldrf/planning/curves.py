@@ -44,7 +44,7 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
         weight = network.dense.layer(consumer.layer.node)[0].flatten(1).T
         if (consumer.channels >= 0).any():
-            readers.append((moments, weight, neuron_columns(consumer, unit.width)))
+            readers.append((moments.to(weight.device), weight, neuron_columns(consumer, unit.width)))
     removal = removal_order(readers, config.damping) if readers else None
     return with_scores(removal, unit, network.dense) if unit.scores else cast("Removal", removal)
 

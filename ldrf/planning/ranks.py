@@ -85,7 +85,8 @@ def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> 
         on_data = None
         if layer.node in inputs:
             weight, bias = network.dense.layer(layer.node)
-            on_data = rank_at(decompose_with_data(weight, bias, inputs[layer.node]).spectrum, energy)
+            seen = inputs[layer.node].to(weight.device)
+            on_data = rank_at(decompose_with_data(weight, bias, seen).spectrum, energy)
         rank = rank_at(weight_spectrum(network.model, layer), energy)
         rows[layer.name] = LayerRank(layer.name, layer.outputs, rank, on_data, layer.name in prunable)
     return Analysis(energy, tuple(rows.values()))

@@ -31,7 +31,7 @@ def repaired(
 ) -> tuple[Tensor, Tensor]:
     """The consumer's full-size weight with zeros for cut neurons and the rest solved to take over."""
     weight, bias = dense.layer(consumer.layer.node)
-    matrix = exact(weight.flatten(1).T)
+    matrix, moments = exact(weight.flatten(1).T), moments.to(weight.device)
     columns = reader_columns(consumer, kept)
     d = len(matrix)
     mean = moments.gram[:d, d] / moments.rows
@@ -97,7 +97,7 @@ def _cut_alone(
         weight, bias = network.dense.affine(unit.producer.node)
         stay = torch.as_tensor(stays(unit.neuron_of_output, kept)).to(weight.device)
         layers[unit.producer.node] = torch.where(stay.view(-1, *[1] * (weight.ndim - 1)), weight, 0), bias * stay
-    return network.dense.with_layers(layers)
+    return network.dense.with_layers(layers).placed(network.home)
 
 
 def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:

@@ -101,7 +101,7 @@ class Lockstep:
 
     def _placed(self, slim: Weights) -> Weights:
         """The new slim weights; new layers lie where the dense ones do, which is not always where they are used."""
-        home = next((weight.device for weight, _ in self.dense.layers.values()), self.dense.device)
+        home = self.dense.home
         return slim if home == slim.device else slim.placed(home)
 
 

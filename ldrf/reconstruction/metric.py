@@ -54,6 +54,7 @@ def embedding_metric(network: Network, consumer: Consumer, inputs: Moments, with
     W = Q R with z < o: an output y has the embedding y R^+, up to a constant that differences do not see.
     """
     weight, bias = network.dense.layer(consumer.layer.node)
+    inputs = inputs.to(weight.device)
 
     def split(rank: int | None) -> Decomposition:
         return decompose_with_data(weight, bias, inputs, rank) if with_data else decompose(weight, bias, rank)

@@ -16,7 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
-from ldrf.runtime.device import model_device
+from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.layout import lay_out
 
 
@@ -127,6 +127,8 @@ def working_copy(model: nn.Module, device: torch.device | None = None) -> nn.Mod
     traced, never the user's own."""
     try:
         copied = copy.deepcopy(model)
+    except OutOfMemory:
+        raise
     except Exception as problem:
         raise LdrfError(
             f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {first_line(problem)} Where "

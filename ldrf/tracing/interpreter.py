@@ -28,6 +28,11 @@ class Weights:
     device: torch.device = CPU
     precision: str = "float32"  # of convolutions and products
 
+    @property
+    def home(self) -> torch.device:
+        """Where the layers' weights lie: on the device, or in the host's memory."""
+        return next((weight.device for weight, _ in self.layers.values()), self.device)
+
     def layer(self, node: str) -> tuple[Tensor, Tensor | None]:
         """A layer's weight [n, ...] and bias, on the device."""
         weight, bias = self.layers[node]
@@ -68,7 +73,7 @@ def folded(trace: Trace, model: nn.Module) -> Weights:
         weight = weight.contiguous()  # see layout.py: not all is safe
         layers[layer.node] = fold(layer.norm, weight, bias, own) if layer.norm else (weight, bias)
     tensors = {holder: own[name] for holder, name in trace.names.items() if name in own} | trace.constants
-    return Weights(layers, tensors, next((weight.device for weight, _ in layers.values()), CPU))
+    return Weights(layers, tensors, Weights(layers, {}).home)
 
 
 def fold(norm: Norm, weight: Tensor, bias: Tensor | None, own: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
