@@ -164,9 +164,9 @@ class ActivationStore:
 
     def in_turn(self, chunks: Sequence[int], *owners: Owner) -> Iterator[int]:
         """The chunks one after the other; while one is worked on, what these owners have of the next is read ahead."""
-        for chunk, following in zip(chunks, [*chunks[1:], None], strict=True):
-            if following is not None:
-                self.read_ahead(following, *owners)
+        for place, chunk in enumerate(chunks):
+            if place + 1 < len(chunks):
+                self.read_ahead(chunks[place + 1], *owners)
             yield chunk
 
     def read_ahead(self, chunk: int, *owners: Owner) -> None:

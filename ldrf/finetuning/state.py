@@ -36,9 +36,9 @@ class TuningRun:
     epochs: list[Epoch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, start: nn.Module, rate: float, device: torch.device) -> "TuningRun":
-        """A run that begins with the weights of ``start``, trained in float32 on a device."""
-        student = copy.deepcopy(start).float().to(device).requires_grad_(True)
+    def of(cls, start: nn.Module, rate: float, device: torch.device | None = None) -> "TuningRun":
+        """A run that begins with the weights of ``start``, trained in float32 on ``device`` or where they are."""
+        student = copy.deepcopy(start).float().to(device or model_device(start)).requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
         optimiser = Muon([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
         return cls(student, average, optimiser, copied(start.state_dict()))
