@@ -12,6 +12,7 @@ Allocation = Literal["error", "paper", "uniform"]
 Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
+Precision = Literal["float32", "bfloat16"]
 if TYPE_CHECKING:
     Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
 else:
@@ -83,16 +84,27 @@ class PruneConfig:
     """Images run at a time, and images per step."""
     memory: int | str = 2 * 2**30
     """Bytes of images and activations in memory, such as 2GiB; the rest goes to disk, into the run's folder if any."""
+    device_memory: int | str | None = None
+    """Bytes of activations on an accelerator, such as 8GiB; by default half of what is free there. The rest goes to
+    the host's memory."""
+    offload: bool = False
+    """Keep the weights in the host's memory and bring each layer to the accelerator when it is run: slower, for models
+    that it has no room for."""
+    precision: Precision = "float32"
+    """Of forward passes and descent steps; sums and solves are in float64 either way."""
     seed: int = 0
     """The same seed gives the same bits on one machine."""
 
     def __post_init__(self) -> None:
-        _check_choices(self, ("selection", Selection), ("metric", Metric))
+        _check_choices(self, ("selection", Selection), ("metric", Metric), ("precision", Precision))
         if self.solver not in SOLVERS.names:
             raise LdrfError(f"The 'solver' must be one of {', '.join(SOLVERS.names)}. Got {self.solver!r} instead.")
         if self.allocation is not None:  # None leaves it to the method
             _check_choices(self, ("allocation", Allocation))
         object.__setattr__(self, "memory", byte_count(self.memory))
+        if self.device_memory is not None:
+            object.__setattr__(self, "device_memory", byte_count(self.device_memory, "device_memory"))
+            _check_bounds(self, (("device_memory", 0, 2**62),))
         _check_bounds(self, BOUNDS)
         if self.joint_steps is not None:
             _check_bounds(self, (("joint_steps", 0, 1e9),))
@@ -139,13 +151,13 @@ class FinetuneConfig:
             raise LdrfError("At least one of 'labels', 'logits' and 'embeddings' must be above 0. Got 0 for all.")
 
 
-def byte_count(size: int | str) -> int:
+def byte_count(size: int | str, name: str = "memory") -> int:
     """A number of bytes, also written with a unit: ``"2GiB"``, ``"500 MB"``."""
     if isinstance(size, int):
         return size
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(?:([kmgt]?)(i?)b?)\s*", str(size), re.IGNORECASE)
     if match is None:
-        raise LdrfError(f"The 'memory' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
+        raise LdrfError(f"The '{name}' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
 

@@ -37,6 +37,10 @@ class Inputs:
 
         return Inputs(tuple(map(changed, self.args)), {key: changed(value) for key, value in self.kwargs.items()})
 
+    def to(self, device: torch.device) -> "Inputs":
+        """The same arguments on a device."""
+        return self.map(lambda t: t.to(device, non_blocking=t.is_pinned() if t.device.type == "cpu" else False))
+
     def call(self, model: nn.Module) -> Any:
         return model(*self.args, **self.kwargs)
 
@@ -140,7 +144,8 @@ def _check(inputs: Inputs, batch: Any) -> None:
 
 
 def chunked(model: nn.Module, batches: Iterable[Any], rows: int) -> Iterator[Inputs]:
-    """Split every batch into pieces of at most ``rows`` examples, as float32 where it is floating point."""
+    """Split every batch into pieces of at most ``rows`` examples in the host's memory, as float32 where it is floating
+    point."""
     if isinstance(batches, Tensor):
         batches = [batches]
     if not isinstance(batches, Iterable):
@@ -153,7 +158,7 @@ def chunked(model: nn.Module, batches: Iterable[Any], rows: int) -> Iterator[Inp
 
 
 def _to_float32(tensor: Tensor) -> Tensor:
-    return (tensor.to(torch.float32) if tensor.is_floating_point() else tensor).contiguous()
+    return (tensor.to("cpu", torch.float32) if tensor.is_floating_point() else tensor.cpu()).contiguous()
 
 
 def read_labels(batch: Any) -> Tensor:

@@ -12,6 +12,7 @@ from ldrf.planning.allocation import reachable
 from ldrf.planning.objectives.speedup import mac_model
 from ldrf.planning.plan import choices_of
 from ldrf.planning.ranks import unit_ranks, unit_spectra
+from ldrf.runtime.device import Device
 from ldrf.runtime.tables import table
 from ldrf.tracing.counting import count_macs
 from ldrf.units.targets import Ignore
@@ -83,11 +84,19 @@ def _listed(names: tuple[str, ...], most: int = 3) -> str:
 
 
 def inspect(
-    model: nn.Module, batches: Iterable[Any], *, ignore: Ignore = (), config: PruneConfig | None = None
+    model: nn.Module,
+    batches: Iterable[Any],
+    *,
+    ignore: Ignore = (),
+    config: PruneConfig | None = None,
+    device: Device | None = None,
 ) -> Inspection:
-    """Trace ``model`` on a batch and say what could be pruned; nothing is changed or solved."""
+    """Trace ``model`` on a batch and say what could be pruned; nothing is changed or solved.
+
+    It is run on ``device``, by default where the model is.
+    """
     config = config or PruneConfig()
-    return inspect_network(read_network(model, batches, ignore, config), config)
+    return inspect_network(read_network(model, batches, ignore, config, device=device), config)
 
 
 def inspect_network(network: Network, config: PruneConfig) -> Inspection:

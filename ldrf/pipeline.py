@@ -20,13 +20,14 @@ from ldrf.planning.ranks import Analysis, rank_layers
 from ldrf.recomposition.best import Chosen, choose
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.recomposition.verification import verify
-from ldrf.reconstruction.all_units import reconstruct_together
+from ldrf.reconstruction.all_units import reconstruct_together, same_weights
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.metric import unit_metrics
 from ldrf.reconstruction.refitting import refit_outputs
 from ldrf.reconstruction.solution import commit_solution
 from ldrf.result import PruneResult
 from ldrf.run import Run, begin_run, hand_out
+from ldrf.runtime.device import Device
 from ldrf.runtime.processes import agreed
 from ldrf.runtime.progress import progress
 from ldrf.tracing.interpreter import Weights
@@ -51,6 +52,7 @@ def prune(
     out: str | Path | None = None,
     resume: bool = False,
     save: bool = True,
+    device: Device | None = None,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
@@ -62,14 +64,16 @@ def prune(
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
     killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
+    ``device`` is where to compute: "auto", "cuda:0", ...; by default where the model is. Either way the slim model
+    comes back where the model is.
     """
     target = read_target(speedup, params, widths, keep, objective)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
-    run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume)
+    run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume, device)
 
-    findings = run.learned(stage_1)
-    walk, kept, together = stage_2(run, findings)
-    slim, best = stage_3(run, walk, kept, together)
+    run, findings = run.with_room(lambda run: run.learned(stage_1))
+    run, (walk, kept, together) = run.with_room(lambda run: stage_2(run, findings))
+    run, (slim, best) = run.with_room(lambda run: stage_3(run, walk, kept, together))
 
     return hand_out(run.finished(slim, best, kept, findings), run, out if save else None)
 
@@ -105,7 +109,7 @@ def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], 
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     run.clock("reconstruct")
     # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
-    together = agreed(reconstruct_together(network, walk, config)) if method.repairs_all else None
+    together = same_weights(reconstruct_together(network, walk, config)) if method.repairs_all else None
     run.clock("together")
     return walk, kept, together
 
@@ -120,11 +124,16 @@ def stage_3(run: Run, walk: Lockstep, kept: dict[str, Tensor], together: Weights
     return slim, best
 
 
-def analyze(model: nn.Module, batches: Iterable[Any], energy: float = 0.65) -> Analysis:
-    """Ranks and ranges of every conv and linear layer at ``energy`` (Tab. 1 and the supplement's table)."""
+def analyze(
+    model: nn.Module, batches: Iterable[Any], energy: float = 0.65, *, device: Device | None = None
+) -> Analysis:
+    """Ranks and ranges of every conv and linear layer at ``energy`` (Tab. 1 and the supplement's table).
+
+    It computes on ``device``, by default where the model is.
+    """
     if not 0 < energy <= 1:
         raise LdrfError(f"The 'energy' must be above 0 and at most 1. Got {energy!r} instead.")
     config = PruneConfig()
-    network = read_network(model, batches, (), config, True)
+    network = read_network(model, batches, (), config, True, device)
     inputs = layer_inputs(network.trace, network.dense, network.calibration, config.seed, progress)
     return rank_layers(network, inputs, energy)

@@ -13,6 +13,7 @@ from ldrf.inputs import Inputs
 from ldrf.planning.plan import CurvesOf
 from ldrf.recomposition.best import HeldOut
 from ldrf.reconstruction.unit_solver import Reconstruction
+from ldrf.runtime.device import CPU, device_name
 from ldrf.runtime.tables import table
 from ldrf.units.unit import Skipped, Unit, left_alone
 
@@ -41,6 +42,20 @@ class UnitReport:
 
 
 @dataclass(frozen=True)
+class Computed:
+    """Where a run computed: the device, the images that it ran at a time, and the most bytes it took there.
+
+    ``halvings`` counts how often that number was halved because the device ran out of memory. The CPU does not count
+    its bytes.
+    """
+
+    device: str
+    chunk: int
+    halvings: int
+    peak_bytes: int | None
+
+
+@dataclass(frozen=True)
 class PruneResult:
     """A slim model of the user's own class, with its costs and history."""
 
@@ -66,6 +81,7 @@ class PruneResult:
     attributes: dict[str, int] = field(default_factory=dict)  # numbers of modules that follow a width, by name
     held_out: HeldOut | None = None  # how the whole network was judged; None of a rival method
     checksums: dict[str, str] = field(default_factory=dict)  # of weights and inputs, where out= was given
+    computed: Computed | None = None
 
     @property
     def seed(self) -> int:
@@ -90,6 +106,7 @@ class PruneResult:
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
         if self.held_out is not None:
             lines += ["", self._judgement(self.held_out)]
+        lines += self._memory()
         return "\n".join([*lines, *left_alone(self.skipped)])
 
     def headline(self) -> str:
@@ -105,6 +122,15 @@ class PruneResult:
         before = f"{errors.unit_by_unit:.4f} unit by unit, " if errors.unit_by_unit > errors.reconstructed else ""
         error = f"Error of the outputs on held-out images: {errors.reconstructed:.4f}"
         return f"{error} ({before}{errors.cut:.4f} if only cut)"
+
+    def _memory(self) -> list[str]:
+        """A line where the run went on an accelerator, and with how many images at a time."""
+        done = self.computed
+        if done is None or done.peak_bytes is None:
+            return []
+        less = " (fewer than asked for, as it ran out of memory)" if done.halvings else ""
+        size = f"at most {done.peak_bytes / 2**20:,.0f} MiB"
+        return ["", f"Computed on {done.device}: {size}, {done.chunk} images at a time{less}."]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the tensors, ready for JSON; of the settings, those that the method reads."""
@@ -129,6 +155,7 @@ class PruneResult:
             "inputs": self.example.described(),
             "seconds": self.seconds,
             "versions": self.versions,
+            "computed": None if self.computed is None else asdict(self.computed),
         }
 
     def details(self) -> dict[str, Any]:
@@ -207,6 +234,7 @@ class FinetuneResult:
         return {**self.pruned, "finetune": tuned}
 
 
-def versions() -> dict[str, str]:
-    """What the run was made with."""
-    return {"ldrf": __version__, "torch": torch.__version__, "python": platform.python_version()}
+def versions(device: torch.device = CPU) -> dict[str, str]:
+    """What the run was made with, and on which device."""
+    made = {"ldrf": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    return {**made, "device": device_name(device)}

@@ -3,13 +3,14 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from ldrf.calibration.network import Network, check_prunable, read_network
+from ldrf.calibration.network import Network, check_prunable, read_network, smaller_chunks
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
+from ldrf.errors import first_line
 from ldrf.events import OnEvent, teller
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
@@ -18,7 +19,8 @@ from ldrf.planning.ranks import unit_ranks
 from ldrf.recomposition.best import Chosen
 from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.registry import METHODS
-from ldrf.result import PruneResult, UnitReport, versions
+from ldrf.result import Computed, PruneResult, UnitReport, versions
+from ldrf.runtime.device import Device, OutOfMemory, device_name, find_device, peak_bytes, reset_peak
 from ldrf.runtime.processes import agreed
 from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
@@ -27,6 +29,8 @@ from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.indices import Kept, stated_sizes
 from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 from ldrf.units.unit import Unit
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,8 @@ class Run:
     journal: Journal
     clock: Clock
     tell: Callable[..., None]
-    history: list[UnitReport] = field(default_factory=list)
+    history: dict[int, UnitReport] = field(default_factory=dict)  # by the unit's number
+    known: dict[int, Reconstruction] = field(default_factory=dict)  # solutions so far, for another try
 
     @property
     def full_widths(self) -> dict[str, int]:
@@ -62,14 +67,35 @@ class Run:
 
     def solved(self, index: int, unit: Unit, solve: Callable[[], Reconstruction]) -> Reconstruction:
         """A unit's solution, from the journal if it was found before."""
+        if index in self.known:
+            return self.known[index]
         solved = self.journal.solved(index, unit) or self.journal.keep_solved(index, unit, agreed(solve()))
-        self.history.append(UnitReport.of(unit, len(solved.kept), self.ranks[unit.name], solved))
-        self.tell("unit", index=index, count=len(self.network.units), **asdict(self.history[-1]))
+        self.known[index] = solved
+        self.history[index] = UnitReport.of(unit, len(solved.kept), self.ranks[unit.name], solved)
+        self.tell("unit", index=index, count=len(self.network.units), **asdict(self.history[index]))
         return solved
 
     def store(self) -> ActivationStore:
-        """Room for activations: in memory within the budget, beyond it in the run's folder."""
-        return ActivationStore(self.network.calibration.room(byte_count(self.config.memory)), self.journal.spill)
+        """Room for activations: on the device and in memory within their budgets, beyond them in the run's folder."""
+        network, memory = self.network, byte_count(self.config.memory)
+        on_device = network.room(self.config) if network.device.type != "cpu" else 0
+        return ActivationStore(network.calibration.room(memory), self.journal.spill, network.device, on_device)
+
+    def with_room(self, stage: Callable[["Run"], T]) -> tuple["Run", T]:
+        """What a stage gives; where its device runs out of memory, it is done again with fewer images at a time."""
+        run = self
+        while True:
+            try:
+                return run, stage(run)
+            except OutOfMemory as problem:
+                reason = first_line(problem)
+            network = run.network  # here the failed stage's tensors are gone
+            calibration = smaller_chunks(network.calibration, network.device, reason)
+            run = replace(run, network=replace(network, calibration=calibration))
+
+    def _computed(self) -> Computed:
+        device, calibration = self.network.device, self.network.calibration
+        return Computed(device_name(device), max(calibration.sizes), calibration.halvings, peak_bytes(device))
 
     def finished(self, slim: nn.Module, best: Chosen, kept: Kept, findings: Findings) -> PruneResult:
         """The result, once the slim model is made and verified."""
@@ -85,14 +111,15 @@ class Run:
             curves=plan.curves,
             curves_of=plan.curves_of,
             skipped=network.skipped,
-            history=tuple(self.history),
+            history=tuple(self.history.values()),
             macs=(count_macs(network.model, network.example), count_macs(slim, network.example)),
             parameters=(count_parameters(network.model), count_parameters(slim)),
             images=network.calibration.examples,
             target=self.target.as_dict(),
             config=self.config,
             seconds=self.clock.seconds,
-            versions=versions(),
+            versions=versions(network.device),
+            computed=self._computed(),
             example=network.example.map(lambda t: t[:1].clone()),
             method=self.method.name,
             attributes=stated_sizes(network.units, kept),
@@ -111,13 +138,15 @@ def begin_run(
     on_event: OnEvent | None,
     out: str | Path | None,
     resume: bool,
+    device: Device | None = None,
 ) -> Run:
     """Check all arguments, trace the model and say what can be cut."""
+    reset_peak(find_device(device, model))
     journal, rule = open_journal(out, resume), METHODS.find(method)
     config = replace(config, allocation=config.allocation or rule.allocation)
     clock, tell = Clock(), teller(on_event)
     batches, labels = take_labels(rule, model, batches)
-    network = read_network(model, batches, ignore, config, True)
+    network = read_network(model, batches, ignore, config, True, device)
     check_prunable(network)
     journal.begin(network, target, rule.name, config, labels)
     network, spectra = for_target(network, target, config)

@@ -21,6 +21,14 @@ Kind = type[nn.Module]
 ABOUT_EXPORT = {"test_layer_reading", "test_trace", "test_verification", "test_export"}  # files
 
 
+def pytest_configure() -> None:
+    """The pretend device is made known before anything is differentiated; it shows only to tests that want it."""
+    import pretend_device
+
+    if pretend_device.can_register():
+        pretend_device.register()
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", action="store_true", help="the first case of every test that is not slow")
 

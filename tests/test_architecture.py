@@ -29,7 +29,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "files": set(),
     "algebra": {"runtime"},
     "tracing": {"runtime"},
-    "channels": {"tracing"},
+    "channels": {"runtime", "tracing"},
     "units": {"runtime", "algebra", "tracing", "channels"},
     "calibration": {"runtime", "files", "algebra", "tracing", "channels", "units"},
     "planning": {"runtime", "algebra", "tracing", "channels", "units", "calibration"},

@@ -88,7 +88,7 @@ def test_all_but_the_tensors_goes_through_json_unchanged(result):
     assert HeldOut(**back["held_out"]) == result.held_out
     assert ldrf.PruneConfig(**back["config"]) == result.config and back["seed"] == result.seed == result.config.seed
     assert (back["macs"]["dense"], back["macs"]["slim"]) == result.macs
-    assert back["images"] == 48 and set(back["versions"]) == {"ldrf", "torch", "python"}
+    assert back["images"] == 48 and set(back["versions"]) == {"ldrf", "torch", "python", "device"}
 
 
 def test_a_rival_method_tells_only_the_settings_it_reads(result):

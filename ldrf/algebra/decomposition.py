@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ldrf.algebra.moments import Moments
+from ldrf.runtime.device import exact
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ def matrix_of(weight: Tensor) -> Tensor:
 
 def rank_at(spectrum: Tensor, energy: float) -> int:
     """The smallest rank whose singular values sum to at least ``energy`` of all of them (at least 1)."""
-    total = spectrum.double().cumsum(0)
+    total = exact(spectrum).cumsum(0)
     if float(total[-1]) <= 0:
         return 1
     reached = total >= energy * total[-1] * (1 - 1e-12)
@@ -48,7 +49,7 @@ def rank_at(spectrum: Tensor, energy: float) -> int:
 
 def decompose(weight: Tensor, bias: Tensor | None, rank: int | None = None) -> Decomposition:
     """Cross-channel SVD of the weight alone: W [d, n] = (U S) V^T cut to ``rank``."""
-    matrix = matrix_of(weight).double()
+    matrix = exact(matrix_of(weight))
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
     z = len(values) if rank is None else rank
     return _made(left[:, :z] * values[:z], right[:z], bias, values)
@@ -60,7 +61,7 @@ def decompose_with_data(weight: Tensor, bias: Tensor | None, inputs: Moments, ra
     ``inputs`` holds the Gram matrix of the layer's input rows; the best rank-z Q R for x W is W V_z V_z^T
     with V the eigenvectors of the output's covariance.
     """
-    matrix = matrix_of(weight).double()
+    matrix = exact(matrix_of(weight))
     d = len(matrix)
     mean = inputs.gram[:d, d] / inputs.rows
     covariance = inputs.gram[:d, :d] / inputs.rows - torch.outer(mean, mean)
@@ -79,7 +80,7 @@ def decompose_with_data(weight: Tensor, bias: Tensor | None, inputs: Moments, ra
 def _made(embedding: Tensor, transformation: Tensor, bias: Tensor | None, spectrum: Tensor) -> Decomposition:
     """A decomposition whose embedding adds no constant."""
     zeros = embedding.new_zeros(embedding.shape[1])
-    constant = bias.double() if bias is not None else transformation.new_zeros(transformation.shape[1])
+    constant = exact(bias) if bias is not None else transformation.new_zeros(transformation.shape[1])
     return Decomposition(embedding, zeros, transformation, constant, spectrum)
 
 

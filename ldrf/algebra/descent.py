@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -56,14 +57,17 @@ def descend(
     seed: int,
     optimiser_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     bar: str | None = None,
+    prepare: Callable[[int], None] | None = None,
 ) -> None:
     """Move the tensors down the sum of ``losses(chunk)``, one chunk per step.
 
-    ``bar`` is the title of a progress bar.
+    ``bar`` is the title of a progress bar. ``prepare`` is told at every step which chunk comes next.
     """
     optimiser = optimiser_of([tensor.delta for tensor in moving], lr=rate, betas=(0.9, 0.99))
     counted = progress(range(steps), bar) if bar else range(steps)
-    for step, chunk in zip(counted, shuffled(chunks, seed), strict=False):
+    for step, (chunk, following) in zip(counted, pairwise(shuffled(chunks, seed)), strict=False):
+        if prepare:
+            prepare(following)
         for group in optimiser.param_groups:
             group["lr"] = rate * _share_of_rate(step / steps)
         optimiser.zero_grad(set_to_none=True)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ldrf.errors import LdrfError
+from ldrf.runtime.device import CPU, exact, exact_device
 from ldrf.runtime.processes import count, sum_all, sum_over
 
 
@@ -25,6 +26,12 @@ class Moments:
         """Sums of inputs alone, without targets."""
         nothing = gram.new_zeros(len(gram), 0)
         return cls(gram, nothing, nothing.sum(0), round(float(gram[-1, -1])))
+
+    def to(self, device: torch.device) -> "Moments":
+        """The same sums where float64 is computed for a device: in the host's memory they may wait for their turn."""
+        there = exact_device(device)
+        few = None if self.few is None else self.few.to(there)
+        return Moments(self.gram.to(there), self.cross.to(there), self.power.to(there), self.rows, few)
 
     def over_processes(self) -> "Moments":
         """The sums over the rows of all processes."""
@@ -54,18 +61,21 @@ class Moments:
 
 
 class RowSums:
-    """Adds up :class:`Moments`: products in float32, sums in float64, some hundred rows at a time."""
+    """Adds up :class:`Moments` of rows on a device: products in float32, sums in float64, some hundred rows at a
+    time."""
 
-    def __init__(self, inputs: int, outputs: int = 0) -> None:
-        self._gram = torch.zeros(inputs + 1, inputs + 1, dtype=torch.float64)
-        self._cross = torch.zeros(inputs + 1, outputs, dtype=torch.float64)
-        self._power = torch.zeros(outputs, dtype=torch.float64)
+    def __init__(self, inputs: int, outputs: int = 0, device: torch.device = CPU) -> None:
+        made = {"dtype": torch.float64, "device": exact_device(device)}
+        self._gram = torch.zeros(inputs + 1, inputs + 1, **made)
+        self._cross = torch.zeros(inputs + 1, outputs, **made)
+        self._power = torch.zeros(outputs, **made)
         self._waiting: list[tuple[Tensor, Tensor]] = []
         self._few: Tensor | None = None
 
     def add(self, x: Tensor, t: Tensor | None = None) -> None:
         """Add rows x [r, d] and their targets t [r, o]."""
-        self._waiting.append((x, x.new_zeros(len(x), 0) if t is None else t))
+        x = _widened(x)
+        self._waiting.append((x, x.new_zeros(len(x), 0) if t is None else _widened(t)))
         # A wide matrix is costly to add to: the more columns, the more rows are worth waiting for.
         if 4 * sum(len(x) for x, _ in self._waiting) >= x.shape[1]:
             self._sum_up()
@@ -86,16 +96,23 @@ class RowSums:
         self._waiting = []
         d = x.shape[1]
         first = not self._gram[d, d]
-        self._few = torch.cat([x, x.new_ones(len(x), 1)], 1).double() if first and 8 * len(x) < d else None
+        there = self._gram.device
+        whole = torch.cat([x, x.new_ones(len(x), 1)], 1) if first and 8 * len(x) < d else None
+        self._few = None if whole is None else exact(whole).to(there)
         for rows, columns in _block_pairs(d):  # the lower half is its mirror
-            self._gram[rows, columns] += x[:, rows].T @ x[:, columns]
-        sums = x.sum(0, dtype=torch.float64)
+            self._gram[rows, columns] += (x[:, rows].T @ x[:, columns]).to(there)
+        sums = x.to(there).sum(0, dtype=torch.float64)
         self._gram[d, :d] += sums
         self._gram[:d, d] += sums
         self._gram[d, d] += len(x)
-        self._cross[:d] += x.T @ t
-        self._cross[d] += t.sum(0, dtype=torch.float64)
-        self._power += t.double().square().sum(0)
+        self._cross[:d] += (x.T @ t).to(there)
+        self._cross[d] += t.to(there).sum(0, dtype=torch.float64)
+        self._power += exact(t).square().sum(0).to(there)
+
+
+def _widened(rows: Tensor) -> Tensor:
+    """Rows that came in half precision as float32: products of many are summed."""
+    return rows.float() if rows.element_size() < 4 else rows
 
 
 def input_moments(sums: Mapping[str, RowSums]) -> dict[str, Moments]:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ldrf.algebra.moments import Moments, damped_factor, damped_inverse
+from ldrf.runtime.device import exact
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def removal_order(readers: list[tuple[Moments, Tensor, Tensor]], damping: float,
     errors = torch.zeros(n + 1, dtype=torch.float64)
     total = 0.0
     while (left := int((~gone).sum())) > 0:
-        cost = sum((_costs(s) for s in states), torch.zeros(len(alive), dtype=torch.float64))
+        cost = sum((_costs(s).cpu() for s in states), torch.zeros(len(alive), dtype=torch.float64))
         cost[gone] = torch.inf
         chosen = cost.argsort()[: max(1, left // rounds)]
         for i, step in enumerate(cost[chosen].clamp_min(0).tolist()):
@@ -75,7 +76,7 @@ def _prepare(moments: Moments, weight: Tensor, groups: Tensor, damping: float) -
     d = len(moments.gram) - 1
     mean = moments.gram[:d, d] / moments.rows
     flat = groups.reshape(-1)
-    weights, absent = weight.double()[flat], flat < 0
+    weights, absent = exact(weight)[flat], flat < 0
     # The bias absorbs the mean, so only the centred Gram matrix counts.
     if moments.few is not None and not absent.any():
         rows = (moments.few[:, :d] - mean)[:, flat] / moments.rows**0.5
@@ -118,7 +119,7 @@ def _eliminate(state: _Reader, chosen: Tensor) -> None:
     _note(state, halves)
     # Nothing is left of the cut neurons; unit blocks keep later solves regular.
     state.weights[columns] = 0
-    state.blocks[chosen] = torch.eye(state.size, dtype=state.blocks.dtype)
+    state.blocks[chosen] = torch.eye(state.size, dtype=state.blocks.dtype, device=state.blocks.device)
 
 
 def _note(state: _Reader, halves: Tensor) -> None:

@@ -23,12 +23,13 @@ def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: i
     """
     n, _, h, w = images.shape
     own, (down, right) = slice(start, start + n), (h // 8, w // 8)
-    flip = torch.rand(whole or n, generator=generator)[own] < 0.5
-    images = torch.where(flip.view(-1, 1, 1, 1), images.flip(3), images)
+    flip, device = torch.rand(whole or n, generator=generator)[own] < 0.5, images.device
+    images = torch.where(flip.view(-1, 1, 1, 1).to(device), images.flip(3), images)
     padded = F.pad(images, (right, right, down, down)).permute(0, 2, 3, 1)  # [n, h + 2 down, w + 2 right, c]
     top, left = (torch.randint(0, 2 * s + 1, (whole or n, 1, 1), generator=generator)[own] for s in (down, right))
     y, x = top + torch.arange(h).view(1, -1, 1), left + torch.arange(w).view(1, 1, -1)
-    return padded[torch.arange(n).view(-1, 1, 1), y, x].permute(0, 3, 1, 2).contiguous()
+    place = torch.arange(n).view(-1, 1, 1).to(device), y.to(device), x.to(device)
+    return padded[place].permute(0, 3, 1, 2).contiguous()
 
 
 def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:

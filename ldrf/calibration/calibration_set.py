@@ -12,6 +12,7 @@ from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs, chunked
+from ldrf.runtime.device import OutOfMemory
 from ldrf.runtime.processes import check_same, count, share
 
 
@@ -27,6 +28,7 @@ class Calibration:
     example: Inputs  # the first images, the same in all processes
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
+    halvings: int = 0  # how often chunks were made smaller, as a device ran out of memory
 
     @property
     def fitting(self) -> list[int]:
@@ -43,6 +45,16 @@ class Calibration:
         """Bytes of ``budget`` that the images leave to activations, a quarter of it at least."""
         images = sum(t.numel() * t.element_size() for chunk in self.chunks for t in chunk.tensors())
         return max(budget - images, budget // 4)
+
+    def halved(self) -> "Calibration":
+        """The same images of one process in chunks of half as many, rounded up; the same ones are held out."""
+        halves = [-(-size // 2) for size in self.sizes]
+        parts = [(i, a, b) for i, n in enumerate(self.sizes) for a, b in ((0, halves[i]), (halves[i], n)) if b > a]
+        chunks = tuple(self.chunks[i].map(lambda t, a=a, b=b: t[a:b]) for i, a, b in parts)
+        held_out = frozenset(number for number, (i, _, _) in enumerate(parts) if i in self.held_out)
+        example = self.example.map(lambda t: t[: -(-len(t) // 2)])
+        sizes = tuple(b - a for _, a, b in parts)
+        return Calibration(chunks, held_out, example, (0,) * len(chunks), sizes, self.halvings + 1)
 
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
         """Those of ``chunks`` (or of all) of which this process has images."""
@@ -125,6 +137,8 @@ def telling_images(calibration: Calibration, index: int) -> Iterator[None]:
     """An error of torch within says in one sentence which images the network cannot take."""
     try:
         yield
+    except OutOfMemory:
+        raise
     except (RuntimeError, IndexError, ValueError, TypeError) as problem:
         images = calibration.images(index)
         which = f"{images.start + 1} to {images.stop}"

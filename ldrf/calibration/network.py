@@ -1,19 +1,30 @@
 """A traced network with its calibration data: what every stage after tracing starts from."""
 
-from collections.abc import Iterable
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
 
 from ldrf.calibration.calibration_set import Calibration, read_calibration
-from ldrf.config import PruneConfig
-from ldrf.errors import LdrfError, first_line
+from ldrf.config import PruneConfig, byte_count
+from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs
-from ldrf.runtime.processes import check_same
+from ldrf.runtime.device import (
+    CPU,
+    Device,
+    OutOfMemory,
+    device_budget,
+    find_device,
+    give_back_memory,
+    model_device,
+)
+from ldrf.runtime.processes import check_same, count
 from ldrf.runtime.randomness import warn_of_randomness
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
@@ -36,6 +47,18 @@ class Network:
     skipped: tuple[Skipped, ...]
     protected: frozenset[str]
     calibration: Calibration
+    device: torch.device = CPU  # where it is run
+
+    def room(self, config: PruneConfig) -> int:
+        """Bytes for activations in the memory of the device that the network is run on."""
+        if self.device.type != "cpu":
+            return device_budget(self.device, cast("int | None", config.device_memory))
+        return self.calibration.room(byte_count(config.memory))
+
+    @property
+    def home(self) -> torch.device:
+        """Where its weights lie: on the device that runs it, or in the host's memory (offload)."""
+        return self.dense.home
 
     @property
     def example(self) -> Inputs:
@@ -43,29 +66,57 @@ class Network:
 
 
 def read_network(
-    model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig, shared: bool = False
+    model: nn.Module,
+    batches: Iterable[Any],
+    ignore: Ignore,
+    config: PruneConfig,
+    shared: bool = False,
+    device: Device | None = None,
 ) -> Network:
     """Trace ``model`` on the first batch and group its layers into units; the model itself is not touched.
 
-    With ``shared`` the images are divided among the processes that work together.
+    With ``shared`` the images are divided among the processes that work together. The network is run on ``device``, or
+    where the model is.
     """
-    copied = working_copy(model)
+    there = find_device(device, model)
+    with _telling_of_room(model, there):
+        return _read_network(model, batches, ignore, config, shared, there)
+
+
+@contextmanager
+def _telling_of_room(model: nn.Module, device: torch.device) -> Iterator[None]:
+    """A device that has no room for the model itself is told in a sentence."""
+    try:
+        yield
+    except OutOfMemory as problem:
+        raise LdrfError(
+            f"The device '{device}' has no room for a copy of {type(model).__name__}: keep the weights in the host's "
+            f"memory by offload=True, or compute on the CPU. {first_line(problem)}"
+        ) from problem
+
+
+def _read_network(
+    model: nn.Module, batches: Iterable[Any], ignore: Ignore, config: PruneConfig, shared: bool, there: torch.device
+) -> Network:
+    copied = working_copy(model, CPU if config.offload else there)
     calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
     if shared:
         check_same(partial(fingerprint, copied.state_dict().items()), "weights")
     _check_alike(calibration.chunks)
-    _check_runs(copied, calibration.example)
-    warn_of_randomness(copied, calibration.example)
-    graph = trace(copied, calibration.example)
+    calibration = _that_fits(copied, calibration)
+    example = calibration.example.to(model_device(copied))
+    warn_of_randomness(copied, example)
+    graph = trace(copied, example)
     dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
-    usable = usable_units(graph, dense, copied, calibration.example, protected)
+    usable = usable_units(graph, dense, copied, example, protected)
+    dense = replace(dense, device=there, precision=config.precision)
     units, graph = usable.units, usable.trace
     skipped = (*usable.skipped, *unfollowed_layers(copied, graph, units, usable.skipped))
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
-    network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration)
+    network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration, there)
     return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
 
 
@@ -99,11 +150,42 @@ def _check_alike(chunks: tuple[Inputs, ...]) -> None:
             )
 
 
+def _that_fits(model: nn.Module, calibration: Calibration) -> Calibration:
+    """The images in chunks that the model has room to run."""
+    while True:
+        try:
+            _check_runs(model, calibration.example.to(model_device(model)))
+            return calibration
+        except OutOfMemory as problem:
+            reason = first_line(problem)
+        calibration = smaller_chunks(calibration, model_device(model), reason)
+
+
+def smaller_chunks(calibration: Calibration, device: torch.device, reason: str) -> Calibration:
+    """The images in half as large chunks after a device ran out of memory; an error where they can't be smaller."""
+    most = max(*calibration.sizes, calibration.example.rows)
+    if most == 1 or count() > 1:
+        why = "a single image is too much for it" if most == 1 else "several processes cannot change the chunk"
+        raise LdrfError(
+            f"The device '{device}' ran out of memory, and {why}: use a smaller chunk= or device_memory=, or "
+            f"offload=True. {reason}"
+        )
+    warnings.warn(
+        f"The device '{device}' ran out of memory: going on with fewer images at a time, as the result will say.",
+        LdrfWarning,
+        stacklevel=2,
+    )
+    give_back_memory(device)
+    return calibration.halved()
+
+
 def _check_runs(model: nn.Module, chunk: Inputs) -> None:
     """A batch the model cannot take is named before anything else is tried."""
     try:
         with torch.no_grad():
             chunk.call(model)
+    except OutOfMemory:
+        raise
     except Exception as problem:
         shapes = ", ".join(str(tuple(t.shape)) for t in chunk.tensors())
         first = first_line(problem)

@@ -11,6 +11,7 @@ from torch import Tensor, fx
 from ldrf.algebra.moments import Moments, RowSums, input_moments
 from ldrf.calibration.calibration_set import Calibration, telling_images
 from ldrf.errors import LdrfWarning
+from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, check_finite, input_values, last_uses
@@ -45,7 +46,7 @@ def survey(
                 rows = input_rows(layer, x, sampled(layer, x, calibration, index, count_columns(layer), seed))
                 # Units whose maps are joined have a consumer in common, and with it one Gram matrix.
                 if node.name not in shared:
-                    shared[node.name] = RowSums(rows.shape[1])
+                    shared[node.name] = RowSums(rows.shape[1], device=weights.home)
                 shared[node.name].add(rows)
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
@@ -56,7 +57,7 @@ def survey(
 
 def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int) -> Iterator[tuple[fx.Node, Values]]:
     """Every call of the network on one chunk, with the values that are still needed."""
-    values, last = input_values(trace, calibration.chunks[index]), last_uses(trace)
+    values, last = input_values(trace, calibration.chunks[index], weights.device), last_uses(trace)
     for position, node in enumerate(trace.nodes):
         with telling_images(calibration, index):
             run(trace, weights, (node,), values)
@@ -109,7 +110,7 @@ def layer_inputs(
                     x = values[source_of(node)]
                     rows = input_rows(layer, x, sampled(layer, x, calibration, index, 0, seed))
                     if node.name not in sums:
-                        sums[node.name] = RowSums(rows.shape[1])
+                        sums[node.name] = RowSums(rows.shape[1], device=weights.home)
                     sums[node.name].add(rows)
     return input_moments(sums)
 
@@ -139,9 +140,10 @@ def _note_neurons(sums: Tensor, unit: Unit, index: int, rows: Tensor) -> None:
     per_neuron, owner = rows.view(len(rows), len(channels), -1), channels[own]
     per_neuron = per_neuron if len(own) == len(channels) else per_neuron[:, own]
     number = torch.full((len(owner),), float(len(rows) * per_neuron.shape[2]))
-    zeros = (per_neuron <= 0).float().sum(0).double().sum(1)  # float32 counts rows as exactly as whole numbers, faster
-    added = [zeros, per_neuron.abs().sum((0, 2), dtype=torch.float64), number]
-    sums.index_add_(1, owner, torch.stack([part.double() for part in added]))
+    # float32 counts rows as exactly as whole numbers, faster
+    zeros = exact((per_neuron <= 0).float().sum(0)).sum(1)
+    sizes = per_neuron.abs().to(exact_device(rows.device)).sum((0, 2), dtype=torch.float64)
+    sums.index_add_(1, owner, torch.stack([part.cpu().double() for part in (zeros, sizes, number)]))
 
 
 def rows_wanted(columns: int) -> int:

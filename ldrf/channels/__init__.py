@@ -1,1 +1,1 @@
-"""Where channels go in a traced network: one walk, and one rule for each operator. Imports tracing."""
+"""Where channels go in a traced network: one walk, and one rule for each operator. Imports runtime and tracing."""

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ldrf.runtime.device import exact, single
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.operator_table import kind_of
 from ldrf.tracing.trace import Layer, Trace
@@ -69,7 +70,7 @@ def with_heads(trace: Trace, values: Mapping[str, Any], scores: Scores) -> Score
     if query.shape[:-2] != key.shape[:-2]:
         return scores
     pairs = torch.cat([part[..., 0, :].flatten(0, -2) for part in (query, key)], 1).unique(dim=0).long()
-    heads = pairs.chunk(2, dim=1)
+    heads = pairs.cpu().chunk(2, dim=1)
     owned = [pairs] if scores.layers[0] == scores.layers[1] else heads
     if any(len(part.unique()) < part.numel() for part in owned):
         return scores
@@ -83,12 +84,13 @@ def _numbered(trace: Trace, values: Mapping[str, Any], name: str) -> Tensor:
     layer, way = origin
     shape = [1] * values[layer.result].ndim
     shape[layer.channel_dim] = layer.outputs
-    now: Any = torch.arange(layer.outputs, dtype=torch.float32).view(shape).expand_as(values[layer.result])
+    result = values[layer.result]
+    now: Any = torch.arange(layer.outputs, dtype=torch.float32, device=result.device).view(shape).expand_as(result)
     at = layer.result
     for node in reversed(way):
         if kind_of(node) != "scales":
             given = {n.name: values[n.name] for n in node.all_input_nodes if n.name in values} | {at: now}
-            now = run(trace, Weights({}, {}), (node,), given)[node.name]
+            now = run(trace, Weights({}, {}, result.device), (node,), given)[node.name]
         at = node.name
     return now
 
@@ -128,7 +130,7 @@ def rotated_layers(weights: Weights, scores: Scores, sums: Sums, kept: Tensor, s
         for node, rows, matrix in zip(scores.layers, scores.heads, matrices, strict=True):
             weight, bias = rotated.get(node) or tuple(t.clone() for t in weights.affine(node))
             own = rows[head]
-            new = matrix.float() @ torch.cat([weight[own].flatten(1), bias[own, None]], 1)
+            new = single(matrix, weight) @ torch.cat([weight[own].flatten(1), bias[own, None]], 1)
             weight[own], bias[own] = 0.0, 0.0
             weight[own[kept]], bias[own[kept]] = new[:, :-1].view(len(kept), *weight.shape[1:]), new[:, -1]
             rotated[node] = weight, bias
@@ -140,7 +142,7 @@ def weight_sums(weights: Weights, scores: Scores) -> Sums:
     assert scores.heads is not None
     (query, constant), (key, _) = (weights.affine(node) for node in scores.layers)
     made = [torch.cat([query.flatten(1), constant[:, None]], 1), key.flatten(1)]
-    parts = [layer[rows].double() for layer, rows in zip(made, scores.heads, strict=True)]  # [h, n, d]
+    parts = [exact(layer[rows]) for layer, rows in zip(made, scores.heads, strict=True)]  # [h, n, d]
     return parts[0] @ parts[0].mT, parts[1] @ parts[1].mT
 
 
@@ -148,11 +150,11 @@ def score_errors(weights: Weights, scores: Scores) -> Tensor:
     """Share of the scores' squares that is lost at every width [n + 1], on such inputs."""
     sums = zip(*weight_sums(weights, scores), strict=True)
     sizes = sum(nearest_scores(queries, keys, len(keys)).sizes.square() for queries, keys in sums)
-    left = torch.cat([torch.zeros(1, dtype=torch.float64), torch.as_tensor(sizes).cumsum(0)])
+    left = torch.cat([torch.zeros(1, dtype=torch.float64), torch.as_tensor(sizes).cpu().cumsum(0)])
     return 1 - left / left[-1].clamp_min(1e-300)
 
 
 def _root(matrix: Tensor) -> Tensor:
     """The symmetric square root of a matrix without negative eigenvalues."""
-    values, vectors = torch.linalg.eigh(matrix.double())
+    values, vectors = torch.linalg.eigh(exact(matrix))
     return (vectors * values.clamp_min(0).sqrt()) @ vectors.T

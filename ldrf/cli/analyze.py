@@ -9,7 +9,7 @@ from ldrf.data.sources import open_data
 
 def run(arguments: Analyze) -> Report:
     """Analyze the model and show the table."""
-    named = open_model(arguments.model, arguments.weights, arguments.architecture)
+    named = open_model(arguments.model, arguments.weights, arguments.architecture, arguments.device)
     batches = open_data(arguments.data, "train").take(arguments.images)
     if not arguments.search:
         analysis = ldrf.analyze(named.model, batches, energy=arguments.energy)

@@ -10,7 +10,7 @@ from ldrf.measuring.bench import bench
 def run(arguments: Bench) -> Report:
     """Measure and show the tables."""
     cases = arguments.cases()
-    named = open_model(arguments.model, architecture=arguments.architecture)
+    named = open_model(arguments.model, architecture=arguments.architecture, device=arguments.device)
     dense = open_model(arguments.against).model if arguments.against else build(str(named.source["model"]))
     example = open_example(arguments.model, named.model, arguments.data, max(cases["batches"]))
     timings = bench(dense, named.model, example, **cases, seconds=arguments.seconds)

@@ -13,7 +13,7 @@ from ldrf.tracing.counting import count_macs, count_parameters
 
 def run(arguments: Evaluate) -> Report:
     """Evaluate the model on the data's test images."""
-    model = open_model(arguments.model, arguments.weights, arguments.architecture).model
+    model = open_model(arguments.model, arguments.weights, arguments.architecture, arguments.device).model
     batches = open_data(arguments.data, "test").take(arguments.images)
     accuracy = measure_accuracy(model, batches)
     macs = count_macs(model, read_inputs(model, next(iter(batches))))

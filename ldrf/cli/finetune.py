@@ -29,10 +29,11 @@ def run(arguments: Finetune) -> Report:
     from_first(lambda: check_out(out, arguments.force))
     if not is_result(arguments.model):
         raise LdrfError(f"'{arguments.model}' is not a result folder: make one with 'ldrf prune'.")
-    named, record = open_model(arguments.model, architecture=arguments.architecture), read_record(arguments.model)
+    device, record = arguments.device, read_record(arguments.model)
+    named = open_model(arguments.model, architecture=arguments.architecture, device=device)
     dense = None
     if config.logits + config.embeddings > 0:  # the dense model is the teacher
-        dense = open_dense(arguments.model, arguments.weights, arguments.architecture).model
+        dense = open_dense(arguments.model, arguments.weights, arguments.architecture, device).model
     batches = open_data(arguments.data, "train").take(arguments.images, config.seed)
     test = open_test(arguments.data, arguments.test_images)
     state = out.with_name(f"{out.name}.resume.pt")

@@ -10,6 +10,7 @@ from ldrf.cli.arguments.inspect import Inspect
 from ldrf.cli.models import ZOO, build, open_model
 from ldrf.cli.output import Report
 from ldrf.data.sources import open_data
+from ldrf.runtime.device import find_device
 
 UNTRAINED = "The weights are random here: how far units can be cut, and the largest speedup, depend on --weights."
 
@@ -19,8 +20,10 @@ def run(arguments: Inspect) -> Report:
     untrained = _is_untrained(arguments)
     if untrained:
         model = build(arguments.model).eval()  # weights of libraries are not loaded just to look
+        model = model.to(find_device(arguments.device))
     else:
-        model = open_model(arguments.model, arguments.weights, arguments.architecture).model
+        named = open_model(arguments.model, arguments.weights, arguments.architecture, arguments.device)
+        model = named.model
     batch = _batch(arguments, model)
     config = ldrf.PruneConfig(coupled=True) if arguments.coupled else ldrf.PruneConfig()
     inspection = ldrf.inspect(model, [batch], config=config)

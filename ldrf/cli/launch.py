@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import PrefixStore, Store, rendezvous  # pyright: ignore[reportPrivateImportUsage]
 
 from ldrf.cli.arguments.base import UsageError
 from ldrf.cli.torchrun import AlreadyPrinted, launched
 from ldrf.errors import LdrfError, first_line
+from ldrf.runtime.device import bind_rank
 
 PATIENCE = 40.0  # seconds without a sign of life after which a process is taken for dead
 GRACE = 5.0  # seconds that are left to clean up then
@@ -35,8 +35,7 @@ def process_group(shareable: bool) -> Iterator[None]:
     rank, count = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     with _as_errors(rank, count):
         store = next(rendezvous("env://", timeout=timedelta(minutes=5)))[0]
-        gpus = torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", count))
-        backend = "cpu:gloo,cuda:nccl" if gpus else "gloo"
+        _, backend = bind_rank()
         dist.init_process_group(backend, store=store, rank=rank, world_size=count, timeout=TIMEOUT)
     own = PrefixStore("ldrf", store)
     end = watch(own, rank, count, lambda reason: _give_up(own, rank, f"{reason} Start the run again."))

@@ -1,7 +1,7 @@
 """Models by name, as the command line takes them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from ldrf.data.plugins import call_factory, is_factory
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.record import read_record
 from ldrf.files.tensor_files import read_safetensors, read_torch
+from ldrf.runtime.device import find_device
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
 from ldrf.zoo.pretrained import pretrained_vgg9
 from ldrf.zoo.vgg9 import VGG9
@@ -30,11 +31,19 @@ class NamedModel:
     source: dict[str, str | None]
 
 
-def open_model(name: str, weights: str | None = None, architecture: str | None = None) -> NamedModel:
-    """Make the named model, in evaluation mode, with its weights.
+def open_model(
+    name: str, weights: str | None = None, architecture: str | None = None, device: str = "cpu"
+) -> NamedModel:
+    """Make the named model, in evaluation mode, with its weights, on a device.
 
     ``architecture`` is the dense model of a result folder, for folders that do not name it.
     """
+    there = find_device(device)  # first, as a wrong name should not wait for a model
+    named = _opened(name, weights, architecture)
+    return replace(named, model=named.model.to(there))
+
+
+def _opened(name: str, weights: str | None, architecture: str | None) -> NamedModel:
     if is_result(name):
         return _open_result(Path(name), weights, architecture)
     if architecture is not None:
@@ -95,10 +104,10 @@ def _from_factory(name: str) -> nn.Module:
     return model
 
 
-def open_dense(folder: str, weights: str | None, architecture: str | None) -> NamedModel:
-    """The dense model that a result folder was made from, with its trained weights."""
+def open_dense(folder: str, weights: str | None, architecture: str | None, device: str = "cpu") -> NamedModel:
+    """The dense model that a result folder was made from, with its trained weights, on a device."""
     source = _source(Path(folder), architecture)
-    return open_model(str(source["model"]), weights or source["weights"])
+    return open_model(str(source["model"]), weights or source["weights"], device=device)
 
 
 def _open_result(folder: Path, weights: str | None, architecture: str | None) -> NamedModel:

@@ -47,7 +47,7 @@ def run(arguments: Prune) -> Report:
 
 def open_calibration(arguments: Prune) -> tuple[NamedModel, Batches]:
     """The model, and the images to calibrate on as they are before any are mirrored."""
-    named = open_model(arguments.model, arguments.weights, arguments.architecture)
+    named = open_model(arguments.model, arguments.weights, arguments.architecture, arguments.device)
     return named, open_data(arguments.data, "train").take(arguments.images, arguments.config.seed)
 
 

@@ -99,6 +99,7 @@ def _compared(before: nn.Module, made: PruneResult, record: dict[str, Any], run:
     """What is the same and what is not, ready for JSON."""
     old, new = before.state_dict(), made.model.state_dict()
     now, then = environment() | made.versions, _table(run, "environment") | _table(record, "versions")
+    then = {"device": "cpu", **then}  # older folders do not name it: there was no other
     now["threads"] = then.get("threads", now["threads"])  # as the run was repeated
     sums = _table(record, "checksums")
     return {

@@ -24,7 +24,7 @@ def run(arguments: Reproduce) -> Report:
     recipe = RECIPES[arguments.recipe]
     scale = scale_of(arguments, recipe)
     model, data = model_and_data(arguments, recipe)
-    subject = _open(recipe, model, arguments.weights, data)
+    subject = _open(recipe, model, arguments.weights, data, arguments.device)
     out = arguments.out or Path("runs/quick" if arguments.quick else ".")
     cells, digest = recipe.cells(scale), subject.digest()
     keys = {cell.key(digest) for cell in cells}
@@ -76,6 +76,7 @@ def _public(name: str) -> str:
     return f"{kind}:FOLDER" if kind in ("cifar10", "imagefolder") else f"{kind}{colon}{rest}"
 
 
-def _open(recipe: Recipe, model: str, weights: str | None, data: str) -> Subject:
+def _open(recipe: Recipe, model: str, weights: str | None, data: str, device: str) -> Subject:
     train = open_data(data, "train", random_crops=recipe.random_crops)
-    return Subject(open_model(model, weights).model, train, open_data(data, "test"), partial(open_cifar10, data))
+    named = open_model(model, weights, device=device)
+    return Subject(named.model, train, open_data(data, "test"), partial(open_cifar10, data))

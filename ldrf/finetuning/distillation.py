@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
 
 
@@ -61,12 +62,12 @@ def variance(values: Tensor) -> Tensor:
 
 def shared_variance(values: Tensor) -> Tensor:
     """The variance over the values of all processes."""
-    mean = values.mean(dtype=torch.float64)
-    squares = values.numel() * (variance(values).double() + mean.square())
+    mean = values.to(exact_device(values.device)).mean(dtype=torch.float64)
+    squares = values.numel() * (exact(variance(values)) + mean.square())
     number, total, squares = sum_over(
         torch.stack([torch.full_like(mean, values.numel()), values.numel() * mean, squares])
     )
-    return ((squares - total.square() / number) / number).to(values.dtype)
+    return ((squares - total.square() / number) / number).to(values)
 
 
 # How the variance of the dense values is found, to which distances are relative.

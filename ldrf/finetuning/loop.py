@@ -31,6 +31,7 @@ from ldrf.finetuning.state import TuningRun, keep, resumed
 from ldrf.finetuning.task import Task, make_task, ready
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
+from ldrf.runtime.device import Device, find_device
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.tracing.counting import count_macs, count_parameters
@@ -47,6 +48,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     resume: str | Path | None = None,
     on_event: OnEvent | None = None,
+    device: Device | None = None,
 ) -> FinetuneResult:
     """Train a copy of ``slim`` to answer as ``dense`` does on ``batches``; neither model given is changed.
 
@@ -54,10 +56,11 @@ def finetune(
     The images are held in memory and a part of them is set apart to judge. For more images than fit, pass that part
     as ``held_out``: ``batches`` is then gone through as it is, once an epoch (its ``set_epoch`` is called first if it
     has one). ``resume`` names a file that keeps the state after every epoch: the same call goes on from there.
+    It trains on ``device``, by default where the slim model is; the tuned model comes back where that is.
     """
     config, tell = config or FinetuneConfig(), teller(on_event)
     start = slim if isinstance(slim, nn.Module) else slim.model
-    run = TuningRun.of(start, config.rate)
+    run = TuningRun.of(start, config.rate, find_device(device, start))
     training, judging = _split(run.student, batches, held_out, config)
     example = _example(run.student, judging, config)
     given = enumerate([*start.state_dict().values(), *example.tensors()])
@@ -81,7 +84,7 @@ def finetune(
         epochs=tuple(run.epochs),
         images=(run.trained, run.judged),
         config=config,
-        versions=versions(),
+        versions=versions(run.device),
         example=example.map(lambda t: t[:1].clone()),
         pruned=slim.as_dict() if isinstance(slim, PruneResult) else _costs(dense, start, example),
     )
@@ -168,7 +171,8 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
     chance = (generator, part.start, part.whole)
-    inputs = augmented(sample.inputs, *chance, blended=config.labels == 0) if config.augment else sample.inputs
+    inputs = sample.inputs.to(task.device)
+    inputs = augmented(inputs, *chance, blended=config.labels == 0) if config.augment else inputs
     inputs = ready(inputs, task.device, task.layout)
     with taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)

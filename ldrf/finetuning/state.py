@@ -15,6 +15,7 @@ from ldrf.files.checksums import state_checksum
 from ldrf.files.tensor_files import read_torch
 from ldrf.files.writing import replacing
 from ldrf.result import Epoch
+from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import from_first, is_first
 
 
@@ -35,9 +36,9 @@ class TuningRun:
     epochs: list[Epoch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, start: nn.Module, rate: float) -> "TuningRun":
-        """A run that begins with the weights of ``start``, trained in float32."""
-        student = copy.deepcopy(start).float().requires_grad_(True)
+    def of(cls, start: nn.Module, rate: float, device: torch.device | None = None) -> "TuningRun":
+        """A run that begins with the weights of ``start``, trained in float32 on ``device`` or where they are."""
+        student = copy.deepcopy(start).float().to(device or model_device(start)).requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
         optimiser = Muon([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
         return cls(student, average, optimiser, copied(start.state_dict()))
@@ -49,7 +50,7 @@ class TuningRun:
 
     @property
     def device(self) -> torch.device:
-        return next(self.student.parameters()).device
+        return model_device(self.student)
 
     @torch.no_grad()
     def follow(self, decay: float) -> None:

@@ -10,6 +10,7 @@ from tqdm import tqdm
 
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import read_inputs, read_labels
+from ldrf.runtime.device import model_device
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ def measure_accuracy(model: nn.Module, batches: Iterable[Any], name: str = "eval
 
 
 def _call(model: nn.Module, batch: Any) -> Tensor:
-    inputs = read_inputs(model, batch)
+    inputs = read_inputs(model, batch).to(model_device(model))
     try:
         outputs = inputs.call(model)
     except Exception as problem:

@@ -17,6 +17,8 @@ from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, repeated
 from ldrf.measuring.memory import peak_bytes
 from ldrf.measuring.timing import LayerTiming, Networks, take_turns, time_layers
+from ldrf.runtime.device import Device, device_name, find_device, model_device, reset_peak, synchronise
+from ldrf.runtime.device import peak_bytes as device_peak
 from ldrf.runtime.progress import progress
 from ldrf.runtime.tables import table
 from ldrf.saving.checkpoint import storable_tensors
@@ -30,13 +32,15 @@ Backend = Literal["torch", "onnxruntime"]
 class Footprint:
     """What does not depend on the machine: MACs an example, parameters, bytes of the weights file and of memory.
 
-    ``memory`` is the weights and the activations alive at once, at most, at the largest batch measured.
+    ``memory`` is the weights and the activations alive at once, at most, at the largest batch measured: counted, and on
+    an accelerator also as its own account has it.
     """
 
     macs: int
     parameters: int
     file: int
     memory: int
+    device_memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,13 +95,16 @@ def bench(
     threads: Sequence[int] = (1,),
     backends: Sequence[Backend] = ("torch",),
     seconds: float = 1.0,
+    device: Device | None = None,
 ) -> Bench:
     """Time both networks on ``example`` at every batch size, thread count and backend, taking turns.
 
-    ``seconds`` is spent on each network in each case, and a tenth of it on each layer.
+    ``seconds`` is spent on each network in each case, and a tenth of it on each layer. Networks run on ``device``, by
+    default where the slim one is.
     """
-    _check(batches, threads, backends, seconds)
-    networks = {"dense": _prepared(dense), "slim": _prepared(slim)}
+    there = find_device(device, slim)
+    _check(batches, threads, backends, seconds, there)
+    networks, example = {"dense": _prepared(dense, there), "slim": _prepared(slim, there)}, example.to(there)
     cases: list[tuple[Backend, int, int]] = [(b, batch, n) for b in backends for batch in batches for n in threads]
     timings: list[Timing] = []
     with tempfile.TemporaryDirectory(prefix="ldrf-bench-") as folder:
@@ -107,29 +114,33 @@ def bench(
             calls = {
                 name: _caller(backend, network, files.get(name), inputs, count) for name, network in networks.items()
             }
-            measured = take_turns(calls, count, seconds)
+            measured = take_turns(calls, count, seconds, there)
             timings += [_timing(name, backend, batch, count, m) for name, m in measured.items()]
     largest = repeated(example, max(batches))
     layers = time_layers(networks, largest, threads[0], seconds / 10)
     whole = _whole(networks, largest, timings, max(batches), threads[0], seconds)
     rest = tuple(whole[i] - sum(layer.milliseconds[i] for layer in layers) for i in (0, 1))
     costs = {name: _footprint(network, largest) for name, network in networks.items()}
-    return Bench(costs["dense"], costs["slim"], tuple(timings), layers, (rest[0], rest[1]), _machine())
+    return Bench(costs["dense"], costs["slim"], tuple(timings), layers, (rest[0], rest[1]), _machine(there))
 
 
-def _check(batches: Sequence[int], threads: Sequence[int], backends: Sequence[str], seconds: float) -> None:
+def _check(
+    batches: Sequence[int], threads: Sequence[int], backends: Sequence[str], seconds: float, device: torch.device
+) -> None:
     for name, values in (("batches", batches), ("threads", threads)):
         if not values or any(v < 1 for v in values):
             raise LdrfError(f"The '{name}' must be whole numbers from 1 up. Got {list(values)} instead.")
     unknown = [b for b in backends if b not in get_args(Backend)]
     if unknown or not backends:
         raise LdrfError(f"The 'backends' must be among {', '.join(get_args(Backend))}. Got {list(backends)} instead.")
+    if "onnxruntime" in backends and device.type != "cpu":
+        raise LdrfError(f"onnxruntime is timed on the CPU. Got '{device}': pass device='cpu' (--device cpu).")
     if not seconds > 0:
         raise LdrfError(f"The 'seconds' must be above 0. Got {seconds} instead.")
 
 
-def _prepared(model: nn.Module) -> nn.Module:
-    return copy.deepcopy(model).eval().cpu().float().requires_grad_(False)
+def _prepared(model: nn.Module, device: torch.device) -> nn.Module:
+    return copy.deepcopy(model).eval().to(device).float().requires_grad_(False)
 
 
 def _onnx_files(networks: Networks, example: Inputs, folder: Path) -> dict[str, Path]:
@@ -158,21 +169,42 @@ def _whole(
     known = {t.network: t.median for t in timings if (t.backend, t.batch, t.threads) == ("torch", batch, threads)}
     if not known:
         calls = {name: _caller("torch", network, None, inputs, threads) for name, network in networks.items()}
-        known = {name: 1000 * measured.median for name, measured in take_turns(calls, threads, seconds).items()}
+        device = inputs.tensors()[0].device
+        taken = take_turns(calls, threads, seconds, device)
+        known = {name: 1000 * measured.median for name, measured in taken.items()}
     return [known["dense"], known["slim"]]
 
 
 def _footprint(network: nn.Module, inputs: Inputs) -> Footprint:
     size = len(save(storable_tensors(network)))
-    return Footprint(count_macs(network, inputs), count_parameters(network), size, peak_bytes(network, inputs))
+    costs = count_macs(network, inputs), count_parameters(network), size, peak_bytes(network, inputs)
+    return Footprint(*costs, _device_memory(network, inputs))
 
 
-def _machine() -> dict[str, str]:
-    return {"processor": platform.processor() or platform.machine(), "torch": torch.__version__}
+@torch.no_grad()
+def _device_memory(network: nn.Module, inputs: Inputs) -> int | None:
+    """The most bytes that an accelerator has in use in one call, without what else lies there; None of the CPU."""
+    device = model_device(network)
+    reset_peak(device)
+    before = device_peak(device)
+    inputs.call(network)
+    synchronise(device)
+    after = device_peak(device)
+    if before is None or after is None:
+        return None
+    tensors = (*network.parameters(), *network.buffers(), *inputs.tensors())
+    return after - before + sum(t.numel() * t.element_size() for t in tensors)
+
+
+def _machine(device: torch.device) -> dict[str, str]:
+    processor = platform.processor() or platform.machine()
+    return {"processor": processor, "torch": torch.__version__, "device": device_name(device)}
 
 
 def _footprints(result: Bench) -> str:
     names = {"macs": "MACs", "parameters": "parameters", "file": "bytes on disk", "memory": "bytes of memory"}
+    if result.dense.device_memory is not None and result.slim.device_memory is not None:
+        names["device_memory"] = "bytes of device memory"
     pairs = ((name, getattr(result.dense, key), getattr(result.slim, key)) for key, name in names.items())
     rows = [(name, f"{dense:,}", f"{slim:,}", _ratio(dense, slim)) for name, dense, slim in pairs]
     return table(("", "dense", "slim", "less"), rows)

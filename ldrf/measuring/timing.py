@@ -1,5 +1,6 @@
 """Time several calls in turns, so that a busy moment of the machine meets them all; and every layer on its own."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Measurement, Timer
 
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import CPU, model_device, synchronise
 from ldrf.runtime.progress import progress
 
 Networks = dict[str, nn.Module]  # "dense" and "slim"
@@ -39,15 +41,27 @@ class LayerTiming:
         return self.milliseconds[1] - self.milliseconds[0] / self.theory
 
 
-def take_turns(calls: dict[str, Callable[[], Any]], threads: int, seconds: float) -> dict[str, Measurement]:
-    """Measure each call for ``seconds`` in all, a share at a time, in turns."""
+def take_turns(
+    calls: dict[str, Callable[[], Any]], threads: int, seconds: float, device: torch.device = CPU
+) -> dict[str, Measurement]:
+    """Measure each call for ``seconds`` in all, a share at a time, in turns; the device they run on is waited for."""
     parts: dict[str, list[Measurement]] = {name: [] for name in calls}
     with torch.inference_mode():
         for _ in range(ROUNDS):
             for name, call in calls.items():
-                timer = Timer("call()", globals={"call": call}, num_threads=threads)
+                timer = Timer("call()", globals={"call": call}, num_threads=threads, timer=clock_of(device))
                 parts[name].append(timer.blocked_autorange(min_run_time=seconds / ROUNDS))
     return {name: _merged(rounds) for name, rounds in parts.items()}
+
+
+def clock_of(device: torch.device) -> Callable[[], float]:
+    """A clock that is read when the device has done what it was given."""
+
+    def read() -> float:
+        synchronise(device)
+        return time.perf_counter()
+
+    return read
 
 
 def _merged(parts: list[Measurement]) -> Measurement:
@@ -63,7 +77,7 @@ def time_layers(networks: Networks, inputs: Inputs, threads: int, seconds: float
     timings = []
     for name in progress(names, "layers"):
         calls = {n: _bound(network.get_submodule(name), seen[n][name].input) for n, network in networks.items()}
-        times = take_turns(calls, threads, seconds)
+        times = take_turns(calls, threads, seconds, inputs.tensors()[0].device)
         dense, slim = ((seen[n][name], times[n].median * 1000) for n in ("dense", "slim"))
         macs = dense[0].macs // inputs.rows, slim[0].macs // inputs.rows
         timings.append(LayerTiming(name, macs, (dense[1] * dense[0].calls, slim[1] * slim[0].calls)))
@@ -96,7 +110,7 @@ def _watched(network: nn.Module, seen: dict[str, _Seen]) -> Iterator[None]:
     def watch(name: str):
         def note(layer: Any, given: tuple[Any, ...], output: Tensor) -> None:
             before = seen.get(name, _Seen(given[0], 0, 0))
-            macs = output.numel() * layer.weight[0].numel()  # every output value costs one row of the weight
+            macs = output.numel() * layer.weight.shape[1:].numel()  # every output value costs one row of the weight
             seen[name] = _Seen(given[0], before.macs + macs, before.calls + 1)
 
         return note
@@ -111,13 +125,14 @@ def _watched(network: nn.Module, seen: dict[str, _Seen]) -> Iterator[None]:
 
 
 def latency_ratio(dense: nn.Module, slim: nn.Module, example: Inputs, seconds: float = 1.0) -> dict[str, float]:
-    """Median milliseconds of one call of each network on the same inputs, measured in turns."""
+    """Median milliseconds of one call of each network on the same inputs, measured in turns on the networks' device."""
+    device = model_device(dense)
+    example = example.to(device)
     times: dict[str, list[float]] = {"dense": [], "slim": []}
     with torch.inference_mode():
         for _ in range(3):
             for name, model in (("dense", dense), ("slim", slim)):
-                timer = Timer(
-                    "call(model)", globals={"call": example.call, "model": model}, num_threads=torch.get_num_threads()
-                )
+                given = {"call": example.call, "model": model}
+                timer = Timer("call(model)", globals=given, num_threads=torch.get_num_threads(), timer=clock_of(device))
                 times[name].append(timer.blocked_autorange(min_run_time=seconds / 3).median * 1000)
     return {name: sorted(medians)[len(medians) // 2] for name, medians in times.items()}

@@ -28,7 +28,7 @@ from ldrf.units.unit import Unit
 def choose(problem: Problem, width: int, seed: int) -> Tensor:
     """The neurons left in min ||T - sum_i beta_i X_i W_i||^2 + lambda ||beta||_1, over all consumers."""
     added = total(contributions(problem, seed, centred=True))
-    return torch.from_numpy(lasso_support(added.gram.numpy(), added.cross.numpy(), width))
+    return torch.from_numpy(lasso_support(added.gram.cpu().numpy(), added.cross.cpu().numpy(), width))
 
 
 def repair(problem: Problem, config: PruneConfig) -> Solution:

@@ -32,13 +32,13 @@ def score(network: Network, findings: Findings, config: PruneConfig) -> dict[str
     for index in progress(calibration.own(calibration.fitting), "taylor"):
         labels = findings.labels[list(calibration.images(index))]
         for name, terms in taylor_terms(network, calibration.chunks[index], labels).items():
-            sums[name] += terms.sum(0)
+            sums[name] += terms.sum(0).cpu()
     return {name: (terms / terms.norm().clamp_min(1e-30)).float() for name, terms in sum_all(sums).items()}
 
 
 def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, Tensor]:
     """|mean over positions of activation * gradient of the image's own loss| by unit [images, n]."""
-    trace, values = network.trace, input_values(network.trace, chunk)
+    trace, values = network.trace, input_values(network.trace, chunk, network.dense.device)
     nodes = {activation_behind(trace, u.producer.result) or u.producer.result: u for u in network.units}
     maps: dict[str, Tensor] = {}
     with torch.enable_grad():
@@ -48,7 +48,8 @@ def taylor_terms(network: Network, chunk: Inputs, labels: Tensor) -> dict[str, T
                 value = values[node.name]
                 # Only the first map is a leaf: those behind it have a gradient already.
                 maps[node.name] = value if value.requires_grad else value.requires_grad_()
-        loss = F.cross_entropy(_scores(trace, values, labels), labels, reduction="sum")
+        scores = _scores(trace, values, labels)
+        loss = F.cross_entropy(scores.float(), labels.to(scores.device), reduction="sum")
         slopes = torch.autograd.grad(loss, list(maps.values()), allow_unused=True)
     return {
         nodes[name].name: _per_neuron(nodes[name], value.detach() * slope).abs()

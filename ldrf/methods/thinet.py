@@ -25,6 +25,7 @@ from ldrf.units.unit import Unit
 
 def remove_greedily(gram: Tensor, width: int) -> Tensor:
     """Indices [width] kept when removing one neuron after the other, each time the least ||sum of removed Z_i||^2."""
+    gram = gram.cpu()  # a loop over single numbers
     gone = torch.zeros(len(gram), dtype=torch.bool)
     removed = torch.zeros(len(gram), dtype=gram.dtype)  # <Z_i, sum of removed Z>
     for _ in range(len(gram) - width):
@@ -50,7 +51,8 @@ def repair(problem: Problem, added: list[Contributions], damping: float) -> Solu
     for consumer, reader, columns, own in zip(problem.unit.consumers, cut.readers, problem.columns, added, strict=True):
         owner = torch.as_tensor(consumer.channels)[columns // math.prod(consumer.layer.kernel)]
         factors = scales(own, problem.kept, damping)[torch.searchsorted(problem.kept, owner)]
-        factors = torch.where(owner < 0, torch.ones_like(factors), factors)  # columns of other units stay as they are
+        others = (owner < 0).to(factors.device)  # columns of other units stay as they are
+        factors = torch.where(others, torch.ones_like(factors), factors)
         readers.append(torch.cat([reader[:-1] * factors[:, None], reader[-1:]]))
     return Solution(cut.weight, cut.bias, tuple(readers))
 

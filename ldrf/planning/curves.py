@@ -11,6 +11,7 @@ from ldrf.calibration.survey import Survey
 from ldrf.channels.attention_scores import score_errors
 from ldrf.config import PruneConfig
 from ldrf.planning.sensitivity import output_errors
+from ldrf.runtime.device import exact
 from ldrf.runtime.processes import joined, turns
 from ldrf.runtime.progress import progress
 from ldrf.tracing.interpreter import Weights
@@ -41,9 +42,9 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     """The order in which a unit's neurons go, and the error of its consumers at every width."""
     readers = []
     for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
-        weight = network.dense.layers[consumer.layer.node][0].flatten(1).T
+        weight = network.dense.layer(consumer.layer.node)[0].flatten(1).T
         if (consumer.channels >= 0).any():
-            readers.append((moments, weight, neuron_columns(consumer, unit.width)))
+            readers.append((moments.to(weight.device), weight, neuron_columns(consumer, unit.width)))
     removal = removal_order(readers, config.damping) if readers else None
     return with_scores(removal, unit, network.dense) if unit.scores else cast("Removal", removal)
 
@@ -54,9 +55,8 @@ def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:
     Queries and keys are rotated before the cut, so the order of these neurons does not matter. Where they cannot be
     rotated, the smallest go first.
     """
-    sizes = neuron_sums(
-        dense.affine(unit.producer.node)[0].flatten(1).double().square().sum(1), unit.neuron_of_output, unit.width
-    )
+    squares = exact(dense.affine(unit.producer.node)[0].flatten(1)).square().sum(1).cpu()
+    sizes = neuron_sums(squares, unit.neuron_of_output, unit.width)
     order = sizes.argsort() if removal is None else removal.order
     kept = torch.cat([sizes.new_zeros(1), sizes[order.flip(0)].cumsum(0)])
     lost = score_errors(dense, unit.compared) if unit.compared else 1 - kept / kept[-1].clamp_min(1e-300)

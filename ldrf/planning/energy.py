@@ -21,6 +21,7 @@ from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, labels_of, main_output
 from ldrf.planning.split_network import decomposed_copy
+from ldrf.runtime.device import Device, model_device
 from ldrf.runtime.progress import progress as bars
 from ldrf.runtime.tables import table
 from ldrf.tracing.export import working_copy
@@ -96,6 +97,7 @@ def find_energy(
     labelled: bool | None = None,
     ignore: Ignore = (),
     seed: int = 0,
+    device: Device | None = None,
     progress: Callable[[Iterable[Any], str], Iterable[Any]] = bars,
 ) -> EnergySearch:
     """Raise e from ``epsilon`` to ``top`` until the network split at e is as good as ``model`` (Alg. 1, lines 4-11).
@@ -103,13 +105,14 @@ def find_energy(
     With labels in the batches, good means held-out accuracy; without, it means the same first guesses as the dense
     network (or the same outputs, where they are not scores [batch, classes]). Tuning is towards the dense outputs
     either way: a network overfits few labelled images. If tuning made it worse, the score before tuning counts.
+    It computes on ``device``, by default where the model is.
     """
     energies = _energies(epsilon, step, top)
     _check(tolerance, steps, rate)
     batches = [batches] if isinstance(batches, Tensor) else list(batches)
-    network = read_network(model, batches, ignore, PruneConfig(held_out=HELD_OUT, seed=seed))
+    network = read_network(model, batches, ignore, PruneConfig(held_out=HELD_OUT, seed=seed), device=device)
     check_prunable(network)
-    dense = working_copy(model)
+    dense = working_copy(model, network.device)
     task = _task(dense, network, _labels(dense, batches, labelled))
     allowed = TOLERANCES[task.measure] if tolerance is None else tolerance
     reference, whole = _score(dense, task), _whole(network, dense)
@@ -186,7 +189,7 @@ def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     calibration = network.calibration
     if calibration.examples < 2:
         raise LdrfError("Finding the energy needs at least two images, one to tune on and one to judge by. Got one.")
-    outputs = tuple(main_output(chunk.call(dense)) for chunk in calibration.chunks)
+    outputs = tuple(_called(dense, chunk) for chunk in calibration.chunks)
     classifies = all(o.ndim == 2 and o.shape[1] > 1 for o in outputs)
     if labels is not None and not (classifies and 0 <= int(labels.min()) <= int(labels.max()) < outputs[0].shape[1]):
         raise LdrfError("Labels need a classifier with scores [batch, classes]: pass labelled=False to tune without.")
@@ -195,15 +198,20 @@ def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     return _Task(calibration.chunks, outputs, split, calibration.fitting, sorted(calibration.held_out), measure)
 
 
+def _called(model: nn.Module, chunk: Inputs) -> Tensor:
+    """What the model gives, on its own device."""
+    return main_output(chunk.to(model_device(model)).call(model))
+
+
 @torch.no_grad()
 def _score(model: nn.Module, task: _Task) -> float:
     """Held-out accuracy, agreement with the dense first guesses, or squared error relative to the outputs' variance."""
-    mine = torch.cat([main_output(task.chunks[i].call(model)).flatten(1) for i in task.held_out])
+    mine = torch.cat([_called(model, task.chunks[i]).flatten(1) for i in task.held_out])
     dense = torch.cat([task.dense[i].flatten(1) for i in task.held_out])
     if task.measure == "error":
         return float((mine - dense).square().sum() / (dense - dense.mean(0)).square().sum().clamp_min(1e-30))
     wanted = torch.cat([task.labels[i] for i in task.held_out]) if task.labels else dense.argmax(1)
-    return float((mine.argmax(1) == wanted).double().mean())
+    return float((mine.argmax(1).cpu() == wanted.cpu()).double().mean())
 
 
 def _good(score: float, reference: float, tolerance: float, task: _Task) -> bool:
@@ -244,4 +252,4 @@ def _tuned(model: nn.Module, task: _Task, steps: int, rate: float, seed: int) ->
 def _loss(model: nn.Module, task: _Task, chunk: int) -> Tensor:
     """Squared distance to the dense outputs relative to their variance."""
     dense = task.dense[chunk]
-    return F.mse_loss(main_output(task.chunks[chunk].call(model)), dense) / dense.var(correction=0).clamp_min(1e-12)
+    return F.mse_loss(_called(model, task.chunks[chunk]), dense) / dense.var(correction=0).clamp_min(1e-12)

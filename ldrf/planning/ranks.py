@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ldrf.algebra.decomposition import decompose_with_data, matrix_of, rank_at
 from ldrf.algebra.moments import Moments
 from ldrf.calibration.network import Network
+from ldrf.runtime.device import exact
 from ldrf.runtime.tables import table
 from ldrf.tracing.interpreter import read_tensor
 from ldrf.tracing.trace import Layer
@@ -69,11 +70,11 @@ class Analysis:
 
 def weight_spectrum(model: nn.Module, layer: Layer) -> Tensor:
     """Singular values of the layer's flattened weight, the largest first [min(d, n)]."""
-    weight = read_tensor(model, layer.weight).detach().cpu().double()
+    weight = exact(read_tensor(model, layer.weight).detach())
     matrix = matrix_of(weight.transpose(0, 1) if layer.is_transposed else weight)
     # The eigenvalues of the smaller product are ten times as cheap; in double precision the roots are exact to 1e-8.
     small = matrix.T @ matrix if matrix.shape[0] > matrix.shape[1] else matrix @ matrix.T
-    return torch.linalg.eigvalsh(small).clamp_min(0).sqrt().flip(0)
+    return torch.linalg.eigvalsh(small).clamp_min(0).sqrt().flip(0).cpu()
 
 
 def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> Analysis:
@@ -83,8 +84,9 @@ def rank_layers(network: Network, inputs: dict[str, Moments], energy: float) -> 
     for layer in network.trace.layers:
         on_data = None
         if layer.node in inputs:
-            weight, bias = network.dense.layers[layer.node]
-            on_data = rank_at(decompose_with_data(weight, bias, inputs[layer.node]).spectrum, energy)
+            weight, bias = network.dense.layer(layer.node)
+            seen = inputs[layer.node].to(weight.device)
+            on_data = rank_at(decompose_with_data(weight, bias, seen).spectrum, energy)
         rank = rank_at(weight_spectrum(network.model, layer), energy)
         rows[layer.name] = LayerRank(layer.name, layer.outputs, rank, on_data, layer.name in prunable)
     return Analysis(energy, tuple(rows.values()))

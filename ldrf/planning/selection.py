@@ -36,5 +36,5 @@ def neuron_scores(criterion: Selection, unit: Unit, dense: Weights, survey: Surv
         return -survey.zeros
     if criterion == "activation":
         return survey.activity
-    norms = dense.layers[unit.producer.node][0].flatten(1).abs().sum(1)  # Li 2017: l1 norm of the filter
+    norms = dense.layer(unit.producer.node)[0].flatten(1).abs().sum(1).cpu()  # Li 2017: l1 norm of the filter
     return neuron_sums(norms, unit.neuron_of_output, unit.width)

@@ -16,6 +16,7 @@ from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
 from ldrf.channels.attention_scores import rotated_layers, weight_sums
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import exact, single
 from ldrf.runtime.processes import sum_all, sum_over
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import Values, input_values, run_lean
@@ -29,8 +30,8 @@ def repaired(
     consumer: Consumer, moments: Moments, dense: Weights, kept: Tensor, damping: float
 ) -> tuple[Tensor, Tensor]:
     """The consumer's full-size weight with zeros for cut neurons and the rest solved to take over."""
-    weight, bias = dense.layers[consumer.layer.node]
-    matrix = weight.flatten(1).T.double()
+    weight, bias = dense.layer(consumer.layer.node)
+    matrix, moments = exact(weight.flatten(1).T), moments.to(weight.device)
     columns = reader_columns(consumer, kept)
     d = len(matrix)
     mean = moments.gram[:d, d] / moments.rows
@@ -40,8 +41,8 @@ def repaired(
     full = torch.zeros_like(matrix)
     full[columns] = solved
     shift = mean @ (matrix - full)
-    constant = (bias.double() if bias is not None else 0) + shift
-    return full.T.reshape(weight.shape).float(), constant.float()
+    constant = (exact(bias) if bias is not None else 0) + shift
+    return single(full.T.reshape(weight.shape), weight), single(constant, weight)
 
 
 @torch.no_grad()
@@ -94,14 +95,15 @@ def _cut_alone(
         layers |= rotated_layers(network.dense, unit.compared, sums, kept, shrinks=False)
     elif unit.scores:
         weight, bias = network.dense.affine(unit.producer.node)
-        stay = torch.as_tensor(stays(unit.neuron_of_output, kept))
+        stay = torch.as_tensor(stays(unit.neuron_of_output, kept)).to(weight.device)
         layers[unit.producer.node] = torch.where(stay.view(-1, *[1] * (weight.ndim - 1)), weight, 0), bias * stay
-    return network.dense.with_layers(layers)
+    return network.dense.with_layers(layers).placed(network.home)
 
 
 def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
     trace = network.trace
-    return _outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), input_values(trace, chunk)))
+    given = input_values(trace, chunk, network.dense.device)
+    return _outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), given))
 
 
 def _changes(
@@ -109,7 +111,7 @@ def _changes(
 ) -> Iterator[tuple[str, dict[str, float]]]:
     """Squared change of every output for each unit; each trial runs only from its first change on."""
     trace, end = network.trace, len(network.trace.nodes)
-    values, at = input_values(trace, chunk), 0
+    values, at = input_values(trace, chunk, network.dense.device), 0
     first = {
         u.name: u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers) for u in network.units
     }
@@ -122,13 +124,11 @@ def _changes(
 
 def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
     outputs = {name: values.get(name) for name in trace.outputs}
-    return {name: v for name, v in outputs.items() if isinstance(v, Tensor) and v.is_floating_point()}
+    return {name: v.float() for name, v in outputs.items() if isinstance(v, Tensor) and v.is_floating_point()}
 
 
 def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:
     """Squared spread of each output over the images of a chunk, also those of other processes."""
-    means = {
-        name: total / images for name, total in sum_all({n: o.double().sum(0) for n, o in outputs.items()}).items()
-    }
-    own = {name: (o - means[name]).square().sum() for name, o in outputs.items()}
+    means = {name: total / images for name, total in sum_all({n: exact(o).sum(0) for n, o in outputs.items()}).items()}
+    own = {name: (exact(o) - means[name]).square().sum() for name, o in outputs.items()}
     return {name: float(spread) + 1e-12 for name, spread in sum_all(own).items()}

@@ -14,6 +14,7 @@ import torch
 from ldrf.calibration.network import Network
 from ldrf.errors import LdrfWarning
 from ldrf.reconstruction.lockstep import Lockstep
+from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_over
 from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.interpreter import Weights
@@ -76,7 +77,8 @@ def held_out_errors(network: Network, candidates: tuple[Weights, ...]) -> list[f
 
         def outputs(weights: Weights, chunk: int = index) -> Values:
             with same_random_numbers(chunk):
-                return run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, calibration.chunks[chunk]))
+                given = input_values(trace, calibration.chunks[chunk], weights.device)
+                return run_lean(trace, weights, 0, len(trace.nodes), given)
 
         wanted = outputs(network.dense)
         for number, weights in enumerate(candidates):
@@ -91,5 +93,5 @@ def _squares(value: object, other: object) -> torch.Tensor:
     """Sum of squares of a floating-point output, or of its difference from another; 0 of anything else."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return torch.zeros((), dtype=torch.float64)
-    gap = value.double() - other.double() if isinstance(other, torch.Tensor) else value.double()
-    return gap[torch.isfinite(gap)].square().sum() if other is None else gap.square().sum()
+    gap = exact(value) - exact(other) if isinstance(other, torch.Tensor) else exact(value)
+    return (gap[torch.isfinite(gap)].square().sum() if other is None else gap.square().sum()).cpu()

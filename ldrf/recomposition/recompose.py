@@ -5,13 +5,14 @@ norm together compute the folded layer.
 """
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.network import Network
+from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_all
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.layer import transposed_kernel
@@ -41,7 +42,7 @@ def recompose(
     tensors = cut_tensors(copied, network.units, kept)
     for layer in network.trace.layers:
         if layer.node in changed:
-            tensors |= _restored(layer, slim.layers[layer.node], statistics.get(layer.node))
+            tensors |= _restored(layer, slim.layer(layer.node), statistics.get(layer.node))
     write_tensors(copied, tensors)
     write_sizes(copied, stated_sizes(network.units, kept))
     return copied
@@ -76,16 +77,17 @@ def output_statistics(
     """Per-channel mean and variance of every changed layer that has a norm, in the slim network."""
     layers = [layer for layer in trace.layers if layer.node in changed and layer.norm]
     layers.sort(key=lambda layer: trace.index(layer.node))
+    slim = replace(slim, precision="float32")  # norms must fit the model, which runs in its own precision
     sums: dict[str, Tensor] = {}
     count = 0
     for chunk, size in zip(calibration.chunks, calibration.sizes, strict=True):
-        values, at = input_values(trace, chunk), 0
+        values, at = input_values(trace, chunk, slim.device), 0
         for layer in layers if chunk.rows else ():
             position = trace.index(layer.node) + 1
             run_lean(trace, slim, at, position, values)  # all maps of a deep network at once would not fit
-            raw, at = values[layer.node].transpose(0, 1).flatten(1).double(), position
-            bias = slim.layers[layer.node][1]
-            raw = raw - bias.double()[:, None] if bias is not None else raw
+            raw, at = exact(values[layer.node].transpose(0, 1).flatten(1)), position
+            bias = slim.layer(layer.node)[1]
+            raw = raw - exact(bias)[:, None] if bias is not None else raw
             moments = torch.stack([raw.mean(1), raw.square().mean(1)]) * chunk.rows
             sums[layer.node] = sums[layer.node] + moments if layer.node in sums else moments
         count += size
@@ -94,5 +96,6 @@ def output_statistics(
     statistics = {}
     for node, total in sum_all(sums).items():
         mean, square = total / count
-        statistics[node] = OutputStatistics(mean.float(), (square - mean.square()).clamp_min(0).float())
+        var = (square - mean.square()).clamp_min(0)
+        statistics[node] = OutputStatistics(mean.float().to(slim.device), var.float().to(slim.device))
     return statistics

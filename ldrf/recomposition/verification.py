@@ -1,5 +1,6 @@
 """Checks of a slim model before it is handed out: it runs, computes what was solved for, exports and trains."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -26,9 +27,10 @@ ROUNDING = 100  # or so many times as far as the dense model is from its own gra
 def verify(network: Network, slim: Weights, model: nn.Module) -> None:
     """Raise unless ``model`` runs at another batch size, gives what ``slim`` says in the dense shapes, exports again
     and trains; and unless the same steps at full width give back the dense model."""
-    copied, dense, images = working_copy(model), working_copy(network.model), network.example.rows
+    home, images = network.home, network.example.rows
+    copied, dense = working_copy(model, home), working_copy(network.model, home)
     images = images - 1 if images > 3 else images + 1  # another batch size than that of the trace
-    chunk = repeated(network.example.map(lambda t: t[:images]), images)
+    chunk = repeated(network.example.map(lambda t: t[:images]), images).to(home)
     try:
         outputs = _outputs(copied, chunk)
         wanted = _outputs(dense, chunk)
@@ -58,9 +60,9 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
 
 def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Tensor]:
     """Outputs of the traced graph with these weights."""
-    trace = network.trace
+    trace, weights = network.trace, replace(weights, precision="float32")  # a check of the weights, not of rounding
     with same_random_numbers():
-        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, chunk))
+        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, chunk, weights.device))
     return [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
 
 
@@ -69,7 +71,7 @@ def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: flo
     whole = {unit.name: torch.arange(unit.width) for unit in network.units}
     nodes = {la.node for la in network.trace.layers if network.trace.called.get(la.weight, 1) == 1}
     statistics = output_statistics(network.trace, network.dense, nodes, network.calibration, examples=1)
-    restored = working_copy(recompose(network, network.dense, nodes, whole, statistics))
+    restored = working_copy(recompose(network, network.dense, nodes, whole, statistics), network.home)
     wanted = _outputs(dense, few)
     far, rounding = gap(_outputs(restored, few), wanted), gap(wanted, _traced(network, network.dense, few))
     if not far <= max(WHOLE, precision, min(ROUNDING * rounding, SOLVED)):

@@ -5,7 +5,7 @@ the layers that were solved move together towards the dense values of all goals 
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -17,13 +17,14 @@ from ldrf.algebra.descent import descend, filled, leaves, scaled
 from ldrf.algebra.muon import Muon
 from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
-from ldrf.config import PruneConfig, byte_count
+from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
 from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
-from ldrf.runtime.processes import no_loss, summed_gradients
+from ldrf.runtime.device import CPU, forward_precision
+from ldrf.runtime.processes import agreed, count, no_loss, summed_gradients
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values
 from ldrf.tracing.trace import Layer
@@ -52,6 +53,13 @@ def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) 
     return _Descent(network, walk, tuple(full_width), goals, config).run(steps)
 
 
+def same_weights(weights: Weights | None) -> Weights | None:
+    """The first process's weights for all of them, each on its own device."""
+    if count() == 1 or weights is None:
+        return weights
+    return replace(agreed(weights.placed(CPU)), device=weights.device).placed(weights.device)
+
+
 def full_width_layers(walk: Lockstep) -> list[Layer]:
     """Layers that lost outputs after they were solved as consumers; ``walk.full_width`` has their weights before that.
 
@@ -69,6 +77,11 @@ class _Tensors(NamedTuple):
     full_weights: dict[str, Any]
     biases: dict[str, Any]
     full_biases: dict[str, Any]
+
+
+def squared_gap(mine: Tensor, theirs: Tensor) -> Tensor:
+    """The summed squared difference of two values, in float32 whatever precision they were computed in."""
+    return F.mse_loss(mine.float(), theirs.float(), reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,7 @@ class _Descent:
         generator = torch.Generator().manual_seed(config.seed)
 
         def losses(chunk: int) -> Iterator[Tensor]:
-            whole, size = calibration.chunks[chunk], calibration.sizes[chunk]
+            whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
             if augments:  # also where this process has no images of it: randomness goes on alike in all of them
                 whole = augmented(whole, generator, calibration.starts[chunk], size, blended=False)
             pieces = -(-size // images)
@@ -101,7 +114,7 @@ class _Descent:
                     yield no_loss(tensors)
                     continue
                 theirs, mine = dense(chunk, piece, part), self._values(filled(moving, tensors), part, chunk)
-                gaps = [weight * F.mse_loss(mine[n], theirs[n], reduction="sum") for n, weight in self.goals.items()]
+                gaps = [weight * squared_gap(mine[n], theirs[n]) for n, weight in self.goals.items()]
                 yield torch.stack(gaps).sum() / size
 
         descend(leaves(moving), losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
@@ -112,7 +125,9 @@ class _Descent:
         """The tensors that move, where they stand: of all layers that were solved, and of those at full width."""
         changed = self.walk.changed
         layers = [layer for layer in self.network.trace.layers if layer.node in changed]
-        slim, full = self.walk.slim.layers, self.walk.full_width
+        device = self.walk.slim.device
+        slim = self.walk.slim.placed(device).layers
+        full = {n: (w.to(device), b if b is None else b.to(device)) for n, (w, b) in self.walk.full_width.items()}
         return _Tensors(
             {la.node: slim[la.node][0] for la in layers},
             {la.node: full[la.node][0] for la in self.full_width},
@@ -141,8 +156,9 @@ class _Descent:
         """The result of a full-width layer on the slim values it reads, and that of the activation behind it."""
         trace, weight = self.network.trace, tensors.full_weights[layer.node]
         bias = tensors.full_biases.get(layer.node, self.walk.full_width[layer.node][1])
-        bias = bias if bias is not None else weight.new_zeros(len(weight))
-        result = apply_affine(layer, values[source(layer, trace)], weight, bias)
+        bias = bias.to(weight.device) if bias is not None else weight.new_zeros(len(weight))
+        with forward_precision(self.walk.slim.device, self.walk.slim.precision):
+            result = apply_affine(layer, values[source(layer, trace)], weight, bias)
         yield layer.result, result
         behind = activation_behind(trace, layer.result)
         if behind:
@@ -152,7 +168,7 @@ class _Descent:
         """Images whose activations fit the memory in the backward pass."""
         trace, few = self.network.trace, self.network.example.map(lambda t: t[:1])
         with torch.no_grad():
-            values = run(trace, self.network.dense, trace.nodes, input_values(trace, few))
+            values = run(trace, self.network.dense, trace.nodes, input_values(trace, few, self.network.dense.device))
         beside = [values[layer.result] for layer in self.full_width]
         size = sum(v.numel() * v.element_size() for v in (*values.values(), *beside) if isinstance(v, Tensor))
-        return max(1, self.network.calibration.room(byte_count(self.config.memory)) // (COPIES * max(size, 1)))
+        return max(1, self.network.room(self.config) // (COPIES * max(size, 1)))

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from ldrf.calibration.network import Network
-from ldrf.config import PruneConfig, byte_count
+from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
 from ldrf.reconstruction.problem import BEHIND
+from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_over
 from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.interpreter import Weights, run
@@ -44,7 +45,7 @@ def goal_weights(network: Network, points: Collection[str], full_width: Collecti
 def meeting_points(network: Network, slim: Weights) -> list[str]:
     """Values of one shape in both networks that differ: those that consumers restore, and the outputs."""
     trace, few = network.trace, network.example.map(lambda t: t[:2])
-    mine, theirs = (run(trace, w, trace.nodes, input_values(trace, few)) for w in (slim, network.dense))
+    mine, theirs = (run(trace, w, trace.nodes, input_values(trace, few, w.device)) for w in (slim, network.dense))
     goals = [c.activation or c.goal for unit in network.units for c in unit.consumers]
     return [n for n in dict.fromkeys([*goals, *trace.outputs]) if _comparable(mine.get(n), theirs.get(n))]
 
@@ -77,13 +78,13 @@ def _sums(value: Tensor | None) -> Tensor:
     if value is None:
         return torch.zeros(3, dtype=torch.float64)
     count = torch.tensor(value.numel(), dtype=torch.float64)
-    return torch.stack([count, value.double().sum(), value.double().square().sum()])
+    return torch.stack([count, exact(value).sum().cpu(), exact(value).square().sum().cpu()])
 
 
 def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[str], seed: int) -> Values:
     """The named values of a network; all others are dropped as soon as nothing reads them any more."""
     with same_random_numbers(seed):
-        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, inputs), names)
+        values = run_lean(trace, weights, 0, len(trace.nodes), input_values(trace, inputs, weights.device), names)
     return {name: values[name] for name in names}
 
 
@@ -96,7 +97,7 @@ class DenseValues:
         one = self._run(network.example.map(lambda t: t[:1]), 0)
         size = sum(value.numel() * value.element_size() for value in one.values())
         images = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
-        self.fit = fixed and 2 * size * images <= network.calibration.room(byte_count(config.memory))
+        self.fit = fixed and 2 * size * images <= network.room(config)
 
     def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
         """The values for one piece of a chunk."""

@@ -31,7 +31,7 @@ class Lockstep:
         self.full_width: dict[str, tuple[Tensor, Tensor | None]] = {}
         self.small: dict[tuple[Owner, int], Values] = {}  # values that are no tensors
         for index in calibration.own():
-            self._keep("dense", index, input_values(trace, calibration.chunks[index]))
+            self._keep("dense", index, input_values(trace, calibration.chunks[index], dense.device))
 
     def _keep(self, net: Owner, chunk: int, values: Values) -> None:
         self.small[net, chunk] = {k: v for k, v in values.items() if not isinstance(v, Tensor)}
@@ -67,7 +67,7 @@ class Lockstep:
     def advance(self, to: int) -> None:
         """Move both frontiers to graph position ``to``."""
         live = self._live(to)
-        for chunk in self.calibration.own():
+        for chunk in self.store.in_turn(self.calibration.own(), "dense", "slim"):
             give_back(chunk)
             nets: tuple[Owner, ...] = ("dense", "slim") if self.diverged else ("dense",)
             for net in nets:
@@ -97,7 +97,12 @@ class Lockstep:
         for node in self.changed:
             if len(slim.layers[node][0]) < len(self.slim.layers[node][0]):
                 self.full_width[node] = self.slim.layers[node]
-        self.slim = slim
+        self.slim = self._placed(slim)
+
+    def _placed(self, slim: Weights) -> Weights:
+        """The new slim weights; new layers lie where the dense ones do, which is not always where they are used."""
+        home = self.dense.home
+        return slim if home == slim.device else slim.placed(home)
 
 
 def path_between(trace: Trace, unit: Unit) -> tuple[fx.Node, ...]:

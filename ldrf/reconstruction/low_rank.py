@@ -14,8 +14,9 @@ from torch import Tensor, fx
 
 from ldrf.channels.attention_scores import Scores, Sums, rotated_layers
 from ldrf.channels.products import ATTENTION
-from ldrf.reconstruction.problem import Problem, apply_affine, kept_outputs
+from ldrf.reconstruction.problem import Problem, apply_affine, kept_outputs, precision_of
 from ldrf.reconstruction.solution import Solution
+from ldrf.runtime.device import exact, exact_device, single
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.operations import operation
 from ldrf.tracing.operator_table import operator_of
@@ -28,12 +29,12 @@ Parts = tuple[Tensor, tuple[Tensor, ...]]  # heads' outputs of the producer [h, 
 
 def truncated_product(values: Tensor, outputs: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """The nearest product of this rank to ``outputs`` [o, n] @ ``values`` [n, d]: factors [rank, d] and [o, rank]."""
-    left, upper = torch.linalg.qr(outputs.double())
-    right, lower = torch.linalg.qr(values.double().T)
+    left, upper = torch.linalg.qr(exact(outputs))
+    right, lower = torch.linalg.qr(exact(values).T)
     u, s, v = torch.linalg.svd(upper @ lower.T, full_matrices=False)
     scale = s[:rank].sqrt()
-    new_values = torch.zeros(rank, values.shape[1], dtype=torch.float64)
-    new_outputs = torch.zeros(outputs.shape[0], rank, dtype=torch.float64)
+    new_values = left.new_zeros(rank, values.shape[1])
+    new_outputs = left.new_zeros(outputs.shape[0], rank)
     new_values[: len(scale)] = scale[:, None] * (v[:rank] @ right.T)
     new_outputs[:, : len(scale)] = (left @ u[:, :rank]) * scale
     return new_values, new_outputs
@@ -116,7 +117,7 @@ def low_rank_solution(problem: Problem, parts: Parts, cut: Solution) -> Solution
     unit, kept, slim = problem.unit, problem.kept, problem.walk.slim
     weight, bias = slim.affine(unit.producer.node)
     stacked = torch.cat([weight.flatten(1), bias[:, None]], 1)  # the bias is one more input
-    made = torch.cat([cut.weight.flatten(1), cut.bias[:, None]], 1).double()
+    made = exact(torch.cat([cut.weight.flatten(1), cut.bias[:, None]], 1))
     readers = [reader.clone() for reader in cut.readers]
     whole = [_matrix(problem, i) for i in range(len(unit.consumers))]
     for head, outputs in enumerate(parts[0]):
@@ -131,7 +132,7 @@ def low_rank_solution(problem: Problem, parts: Parts, cut: Solution) -> Solution
             places = (inputs[i][kept][:, None] * taps + torch.arange(taps)).flatten()
             index = torch.searchsorted(reader_columns(consumer, kept), places)
             readers[i][index] = part.permute(2, 1, 0).flatten(0, 1)
-    new = made.float()
+    new = single(made, weight)
     weight, bias = new[:, :-1].reshape(len(new), *weight.shape[1:]), new[:, -1]
     return replace(cut, weight=weight, bias=bias, readers=tuple(readers))
 
@@ -152,13 +153,15 @@ def score_sums(problem: Problem, scores: Scores) -> Sums:
     for node, outputs in zip(scores.layers, scores.heads, strict=True):
         layer = next(la for la in problem.trace.layers if la.node == node)
         role, name = ("input", "") if node == problem.unit.producer.node else ("partner input", node)
-        total = torch.zeros(len(outputs), outputs.shape[1], outputs.shape[1], dtype=torch.float64)
+        size, there = outputs.shape[1], exact_device(walk.slim.device)
+        total = torch.zeros(len(outputs), size, size, dtype=torch.float64, device=there)
         for chunk in walk.calibration.own(walk.calibration.fitting):
             x = problem.stored(chunk, role, name)
-            made = output_rows(layer, apply_affine(layer, x, *walk.slim.affine(node)), None)
+            with precision_of(problem):
+                made = output_rows(layer, apply_affine(layer, x, *walk.slim.affine(node)), None)
             made = made.view(len(x), -1, layer.outputs)
             made = made - made.mean(1, keepdim=True) if totals else made  # a constant in the keys cancels
-            parts = made.flatten(0, 1)[:, outputs].transpose(0, 1).double()  # [h, rows, n]
+            parts = exact(made.flatten(0, 1)[:, outputs].transpose(0, 1))  # [h, rows, n]
             total += parts.mT @ parts
         totals.append(sum_over(total))
     return totals[0], totals[1]

@@ -14,6 +14,7 @@ from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
 from ldrf.config import PruneConfig
+from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_all
 from ldrf.tracing.interpreter import run
 from ldrf.tracing.lean_run import input_values
@@ -28,7 +29,7 @@ ENERGY = 0.9  # share of the singular values an embedding keeps
 def measured(value: Tensor, metric: Tensor, dim: int) -> Tensor:
     """Outputs, or a difference of outputs, whose channels stand in ``dim``, in the coordinates of ``metric``."""
     moved = value.movedim(dim, -1)
-    return moved * metric if metric.ndim == 1 else moved @ metric.T
+    return moved * metric if metric.ndim == 1 else moved.to(metric.dtype) @ metric.T
 
 
 def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int) -> Tensor:
@@ -52,7 +53,8 @@ def embedding_metric(network: Network, consumer: Consumer, inputs: Moments, with
 
     W = Q R with z < o: an output y has the embedding y R^+, up to a constant that differences do not see.
     """
-    weight, bias = network.dense.layers[consumer.layer.node]
+    weight, bias = network.dense.layer(consumer.layer.node)
+    inputs = inputs.to(weight.device)
 
     def split(rank: int | None) -> Decomposition:
         return decompose_with_data(weight, bias, inputs, rank) if with_data else decompose(weight, bias, rank)
@@ -63,7 +65,7 @@ def embedding_metric(network: Network, consumer: Consumer, inputs: Moments, with
     covariance = inputs.gram[:d, :d] / inputs.rows - torch.outer(mean, mean)
     variance = (parts.embedding * (covariance @ parts.embedding)).sum(0)
     normalised = normalise_embedding(parts, mean @ parts.embedding, variance)
-    return torch.linalg.pinv(normalised.transformation).T.float()
+    return torch.linalg.pinv(normalised.transformation).T.float().cpu()
 
 
 def gradient_metrics(network: Network, goals: dict[str, Consumer]) -> dict[str, Tensor]:
@@ -76,7 +78,7 @@ def gradient_metrics(network: Network, goals: dict[str, Consumer]) -> dict[str, 
     for index in calibration.fitting:
         gradients = _goal_gradients(network, index, sorted(goals)) if calibration.own([index]) else {}
         for name, gradient in gradients.items():
-            squares = output_rows(goals[name].layer, gradient, None).double().square().sum(0)
+            squares = exact(output_rows(goals[name].layer, gradient, None)).square().sum(0).cpu()
             sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
         images += calibration.sizes[index]
         if images >= EXAMPLES:
@@ -95,7 +97,7 @@ def _blended(squares: Tensor | None, outputs: int) -> Tensor:
 def _goal_gradients(network: Network, chunk: int, goals: list[str]) -> dict[str, Tensor]:
     """Gradient of a random mixture of the outputs of a chunk with respect to each goal's value."""
     trace, generator = network.trace, torch.Generator().manual_seed(chunk)
-    values = input_values(trace, network.calibration.chunks[chunk])
+    values = input_values(trace, network.calibration.chunks[chunk], network.dense.device)
     watched: dict[str, Tensor] = {}
     with torch.enable_grad():
         for node in trace.nodes:
@@ -118,7 +120,7 @@ def _noise(output: Tensor, calibration: Calibration, chunk: int, generator: torc
     images = calibration.chunks[chunk].rows
     per_image = len(output) // images if output.ndim else 0
     if per_image * images != (len(output) if output.ndim else 1):  # the number of entries per image is not whole
-        return torch.randn(output.shape, generator=generator)
+        return torch.randn(output.shape, generator=generator).to(output.device)
     whole = torch.randn(calibration.sizes[chunk] * per_image, *output.shape[1:], generator=generator)
     start = calibration.starts[chunk] * per_image
-    return whole[start : start + len(output)]
+    return whole[start : start + len(output)].to(output.device)

@@ -55,9 +55,10 @@ class Readers:
     @classmethod
     def of(cls, matrices: Sequence[Tensor], owners: Sequence[Tensor], size: int) -> tuple["Readers", Tensor]:
         """From Q [d, o] of each consumer and the neuron behind each of its rows [d]; and the vector to start from."""
-        owner = torch.cat([o.repeat_interleave(m.shape[1]) for m, o in zip(matrices, owners, strict=True)])
         values = torch.cat([m.detach().float().flatten() for m in matrices])
-        unscaled = cls(tuple(m.shape for m in matrices), owner, torch.ones(size))
+        owner = torch.cat([o.repeat_interleave(m.shape[1]) for m, o in zip(matrices, owners, strict=True)])
+        owner = owner.to(values.device)
+        unscaled = cls(tuple(m.shape for m in matrices), owner, values.new_ones(size))
         limits = unscaled.norms(values)
         return cls(unscaled.shapes, owner, limits), values / limits.clamp_min(1e-12)[owner]
 
@@ -141,7 +142,7 @@ def learn_mask(problem: MaskProblem, settings: MaskSettings) -> Mask:
 
     moving, size = problem.moving, problem.size
     stride = 1 / max(_curvature(objective, problem.chunks[0], vector), 1e-12)
-    previous, alive, penalty = vector, torch.zeros(size), settings.first_penalty
+    previous, alive, penalty = vector, vector.new_zeros(size), settings.first_penalty
     optimiser = torch.optim.Adam(moving, lr=settings.rate, betas=(0.9, 0.99)) if moving else None
     for _, chunk in zip(range(settings.steps), shuffled(problem.chunks, settings.seed), strict=False):
         point = (vector + MOMENTUM * (vector - previous)).requires_grad_(True)
@@ -154,7 +155,7 @@ def learn_mask(problem: MaskProblem, settings: MaskSettings) -> Mask:
         left = readers.norms(vector) > 0
         alive += left
         penalty *= settings.growth if int(left.sum()) > settings.width else 1 / settings.growth
-    return Mask(readers.norms(vector), alive, penalty)
+    return Mask(readers.norms(vector).cpu(), alive.cpu(), penalty)
 
 
 def _check(size: int, settings: MaskSettings) -> None:

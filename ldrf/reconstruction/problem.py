@@ -1,7 +1,7 @@
 """One unit's reconstruction as a problem: its data, the way from its neurons to its consumers, and its loss."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -13,6 +13,7 @@ from ldrf.calibration.store import Key, Role
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.reconstruction.metric import distance, measured
 from ldrf.runtime.allocator import give_back
+from ldrf.runtime.device import forward_precision
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.layer import apply_affine
@@ -71,7 +72,8 @@ def cut_carriers(trace: Trace, unit: Unit, weights: Weights, kept: Tensor) -> We
 @contextmanager
 def open_problem(walk: Lockstep, unit: Unit, metrics: Mapping[str, Tensor]) -> Iterator[Problem]:
     """A unit's problem with all its neurons kept and its data collected; the data is dropped at the end."""
-    path, own = path_between(walk.trace, unit), tuple(_rest(metrics[c.goal], -1, c.outputs) for c in unit.consumers)
+    path, device = path_between(walk.trace, unit), walk.slim.device
+    own = tuple(_rest(metrics[c.goal].to(device), -1, c.outputs) for c in unit.consumers)
     problem = Problem(walk.trace, unit, torch.arange(unit.width), walk, path, walk.slim, own)
     collect(problem)
     try:
@@ -104,7 +106,7 @@ def _cut_outputs(unit: Unit, consumer: Consumer, kept: Tensor) -> Consumer:
 
 def _rest(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
     """A value with only those ``outputs`` that are left along ``dim``, or with all of them."""
-    return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs))
+    return value if outputs is None else value.index_select(dim, torch.as_tensor(outputs).to(value.device))
 
 
 @torch.no_grad()
@@ -113,7 +115,7 @@ def collect(problem: Problem) -> None:
     walk, unit, trace = problem.walk, problem.unit, problem.trace
     side = side_inputs(problem.path, unit, trace)
     end = _slim_end(problem, side)
-    for chunk in walk.calibration.own():
+    for chunk in walk.store.in_turn(walk.calibration.own(), "dense", "slim"):
         give_back(chunk)
         dense = walk.segment("dense", chunk, unit.end)
         slim = walk.segment("slim", chunk, end) if walk.diverged else dense
@@ -157,7 +159,7 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
     Where outputs are compared one by one, a share of it is taken behind the activation that follows: what a ReLU
     hides does not count there.
     """
-    total = torch.zeros(())
+    total = torch.zeros((), device=problem.walk.slim.device)
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
         goal = _of_consumer(problem, chunk, "goal", i)
         value = y if consumer.other is None else y + _of_consumer(problem, chunk, "shortcut", i)
@@ -173,7 +175,7 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
 def activated(trace: Trace, activation: str, value: Tensor) -> Tensor:
     """What the named activation makes of a value."""
     node = trace.node(activation)
-    return run(trace, Weights({}, {}), (node,), {node.all_input_nodes[0].name: value})[activation]
+    return run(trace, Weights({}, {}, value.device), (node,), {node.all_input_nodes[0].name: value})[activation]
 
 
 def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners: Affine | None = None) -> Values:
@@ -181,14 +183,18 @@ def neurons(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, partners
 
     ``partners`` are slim weights of the layers that meet the producer. The outputs of other partners are only cut.
     """
-    made = {
-        problem.unit.producer.node: apply_affine(problem.unit.producer, problem.stored(chunk, "input"), weight, bias)
-    }
-    if partners:
-        for layer in problem.partners:
+    producer = problem.unit.producer
+    with precision_of(problem):
+        made = {producer.node: apply_affine(producer, problem.stored(chunk, "input"), weight, bias)}
+        for layer in problem.partners if partners else ():
             x = problem.stored(chunk, "partner input", layer.node)
-            made[layer.node] = apply_affine(layer, x, *partners[layer.node])
+            made[layer.node] = apply_affine(layer, x, *(partners or {})[layer.node])
     return carry(problem, chunk, made)
+
+
+def precision_of(problem: Problem) -> AbstractContextManager[None]:
+    """Within, layers run in the precision of the slim network."""
+    return forward_precision(problem.carriers.device, problem.carriers.precision)
 
 
 def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
@@ -199,7 +205,8 @@ def carry(problem: Problem, chunk: int, made: Mapping[str, Tensor]) -> Values:
     for partner in unit.partners:
         if partner.result in values and partner.node not in made:
             left = partner_outputs(problem, partner)
-            values[partner.result] = values[partner.result].index_select(partner.channel_dim, left)
+            whole = values[partner.result]
+            values[partner.result] = whole.index_select(partner.channel_dim, left.to(whole.device))
     for layer in (unit.producer, *unit.partners):
         if layer.node in made:
             values[layer.node] = values[layer.result] = made[layer.node]
@@ -230,9 +237,9 @@ def goal_power(problem: Problem, chunk: int) -> float:
         # Rows, the sum of their squares by way of the spread about this process's own mean, and their sum.
         sums = torch.zeros(2 + len(metric), dtype=torch.float64)
         if own:
-            rows = output_rows(problem.unit.consumers[i].layer, target(problem, chunk, i), None)
+            rows = output_rows(problem.unit.consumers[i].layer, target(problem, chunk, i), None).float()
             mean = rows.mean(0)
-            middle = measured(mean, metric, -1).double()
+            middle = measured(mean, metric, -1).cpu().double()
             spread = float(measured(rows - mean, metric, -1).square().sum())
             sums[0], sums[1] = len(rows), spread + len(rows) * float(middle.square().sum())
             sums[2:] = len(rows) * middle
@@ -241,7 +248,8 @@ def goal_power(problem: Problem, chunk: int) -> float:
     return max(total, 0.0)
 
 
-def read(consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
+def read(problem: Problem, consumer: Consumer, x: Tensor, matrix: Tensor, bias: Tensor) -> Tensor:
     """A consumer's output from its inputs and its matrix [d', o]."""
     layer = consumer.layer
-    return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)
+    with precision_of(problem):
+        return apply_affine(layer, x, matrix.T.reshape(matrix.shape[1], -1, *layer.kernel), bias)

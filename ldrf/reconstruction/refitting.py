@@ -12,6 +12,7 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Affine, Problem, neurons, source, target
 from ldrf.reconstruction.solution import Solution
 from ldrf.reconstruction.unit_solver import find_solver
+from ldrf.runtime.device import exact, single
 from ldrf.tracing.patches import COLUMNS, count_columns, input_rows, output_rows
 from ldrf.tracing.trace import Layer
 from ldrf.units.unit import Unit
@@ -43,11 +44,11 @@ def moments_on(
 ) -> list[Moments]:
     """Sums over sampled rows for each consumer, on the held-out chunks or on the others."""
     unit, calibration = problem.unit, problem.walk.calibration
-    sums = [RowSums(len(columns), c.layer.outputs) for c, columns in zip(unit.consumers, problem.columns, strict=True)]
+    device, pairs = weight.device, zip(unit.consumers, problem.columns, strict=True)
+    sums = [RowSums(len(columns), consumer.layer.outputs, device) for consumer, columns in pairs]
     sources = [source(c.layer, problem.trace) for c in unit.consumers]
-    for chunk in calibration.own():
-        if (chunk in calibration.held_out) is not held_out:
-            continue
+    own = [chunk for chunk in calibration.own() if (chunk in calibration.held_out) is held_out]
+    for chunk in problem.walk.store.in_turn(own, "unit"):
         values = neurons(problem, chunk, weight, bias, partners)
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
@@ -77,20 +78,20 @@ def refit_outputs(walk: Lockstep, units: tuple[Unit, ...], protected: frozenset[
 def _refit(walk: Lockstep, layer: Layer, config: PruneConfig) -> None:
     """Solve a layer's weight and bias for its dense result, and commit them if held-out rows gain."""
     weight, constant = walk.slim.affine(layer.node)
-    start = torch.cat([weight.flatten(1).T, constant[None]]).double()
+    start = exact(torch.cat([weight.flatten(1).T, constant[None]]))
     fit, judge = _refit_moments(walk, layer, len(start), config.seed)
     levels = [config.damping * level for level in DAMPINGS]
     best = min([start, *least_squares_at(fit, start, levels, layer.has_bias)], key=judge.error)
     if best is not start:
-        solved = best[:-1].T.float().reshape(weight.shape).contiguous(), best[-1].float()
+        solved = single(best[:-1].T, weight).reshape(weight.shape).contiguous(), single(best[-1], weight)
         walk.commit(walk.slim.with_layers({layer.node: solved}))
 
 
 def _refit_moments(walk: Lockstep, layer: Layer, columns: int, seed: int) -> tuple[Moments, Moments]:
     """Sums over rows of the layer's slim inputs and its dense results: on fitting chunks, and on held-out ones."""
-    fit, judge = (RowSums(columns - 1, layer.outputs) for _ in range(2))
+    fit, judge = (RowSums(columns - 1, layer.outputs, walk.slim.device) for _ in range(2))
     end = walk.trace.index(layer.result)
-    for chunk in walk.calibration.own():
+    for chunk in walk.store.in_turn(walk.calibration.own(), "dense", "slim"):
         slim, dense = walk.segment("slim", chunk, end), walk.segment("dense", chunk, end)
         sums = judge if chunk in walk.calibration.held_out else fit
         x = slim[source(layer, walk.trace)]

@@ -14,6 +14,7 @@ from ldrf.algebra.descent import Scaled, descend
 from ldrf.algebra.moments import RowSums, least_squares
 from ldrf.errors import LdrfError
 from ldrf.reconstruction.neuron_mask import Capped, Mask, MaskProblem, MaskSettings, learn_mask
+from ldrf.runtime.device import Device, exact, find_device, single
 
 HELD_OUT = 0.2
 CHUNKS = 8  # parts of the fitting rows, one per step
@@ -85,11 +86,16 @@ def prune_layer(
     rate: float = 0.02,
     damping: float = 1e-4,
     seed: int = 0,
+    device: Device | None = None,
 ) -> SingleLayer:
-    """Keep ``width`` of the n neurons of relu(x W^T + b), x [rows, m], W [n, m] (Eqn. 2); Q has ``rank`` components."""
+    """Keep ``width`` of the n neurons of relu(x W^T + b), x [rows, m], W [n, m] (Eqn. 2); Q has ``rank`` components.
+
+    It computes on ``device``, by default where the weight is.
+    """
     _check(x, weight, bias, width, rank)
-    x, weight = x.detach().float(), weight.detach().float()
-    bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().float()
+    there = weight.device if device is None else find_device(device)
+    x, weight = (tensor.detach().to(there, torch.float32) for tensor in (x, weight))
+    bias = weight.new_zeros(len(weight)) if bias is None else bias.detach().to(there, torch.float32)
     data = _embedded(x, weight, bias, len(weight) if rank is None else rank, seed)
     mask = _learned_mask(data, weight, bias, MaskSettings(width, lambda_1, lambda_2, steps, seed=seed))
     kept = mask.kept(width)
@@ -157,10 +163,10 @@ def _relu_layer(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
 def principal_components(y: Tensor, rank: int) -> tuple[Tensor, Tensor]:
     """The mean [n] of y [rows, n] and its ``rank`` leading principal directions, Q [n, z] with Q^T Q = 1."""
-    mean = y.double().mean(0)
-    centred = y.double() - mean
+    mean = exact(y).mean(0)
+    centred = exact(y) - mean
     vectors = torch.linalg.eigh(centred.T @ centred).eigenvectors.flip(1)[:, :rank]
-    return mean.float(), vectors.float().contiguous()
+    return single(mean, y), single(vectors, y).contiguous()
 
 
 def _learned_mask(data: _Data, weight: Tensor, bias: Tensor, settings: MaskSettings) -> Mask:
@@ -190,10 +196,11 @@ def _solved(data: _Data, cut: _Candidate, steps: int, rate: float, damping: floa
 
 def _refitted(data: _Data, start: _Candidate, damping: float) -> _Candidate:
     """Q' and its offset by least squares on the fitting rows."""
-    sums = RowSums(len(start.weight), start.reader.shape[1])
+    sums = RowSums(len(start.weight), start.reader.shape[1], start.weight.device)
     for x, target in data.fit:
         sums.add(_relu_layer(x, start.weight, start.bias), target)
-    return _Candidate(start.weight, start.bias, least_squares(sums.moments(), start.reader.double(), damping).float())
+    solved = least_squares(sums.moments(), exact(start.reader), damping)
+    return _Candidate(start.weight, start.bias, single(solved, start.weight))
 
 
 def _descended(data: _Data, start: _Candidate, steps: int, rate: float, seed: int) -> _Candidate:

@@ -17,6 +17,7 @@ from ldrf.reconstruction.problem import (
     source,
     unit_loss,
 )
+from ldrf.runtime.device import exact, exact_device, single
 from ldrf.runtime.processes import sum_number
 from ldrf.units.unit import Unit
 
@@ -32,6 +33,12 @@ class Solution:
     bias: Tensor
     readers: tuple[Tensor, ...]
     partners: Affine = field(default_factory=dict)
+
+    def to(self, device: torch.device) -> "Solution":
+        """The same on a device; a solution is handed on, kept and read back on the CPU."""
+        partners = {node: (weight.to(device), bias.to(device)) for node, (weight, bias) in self.partners.items()}
+        readers = tuple(reader.to(exact_device(device)) for reader in self.readers)
+        return Solution(self.weight.to(device), self.bias.to(device), readers, partners)
 
 
 @dataclass(frozen=True)
@@ -53,10 +60,10 @@ def held_out_error(problem: Problem, solution: Solution) -> float:
     """Held-out loss of a solution, relative to the power of its goals."""
     unit, calibration = problem.unit, problem.walk.calibration
     loss = 0.0
-    for chunk in calibration.own(sorted(calibration.held_out)):
+    for chunk in problem.walk.store.in_turn(calibration.own(sorted(calibration.held_out)), "unit"):
         values = neurons(problem, chunk, solution.weight, solution.bias, solution.partners)
         outputs = [
-            read(c, values[source(c.layer, problem.trace)], reader[:-1].float(), reader[-1].float())
+            read(problem, c, values[source(c.layer, problem.trace)], *_affine(reader, solution.weight))
             for c, reader in zip(unit.consumers, solution.readers, strict=True)
         ]
         loss += float(unit_loss(problem, chunk, outputs))
@@ -72,7 +79,7 @@ def cut_solution(problem: Problem) -> Solution:
         if consumer.outputs_now is not None:
             left = torch.as_tensor(consumer.outputs_now)
             weight, constant = weight[left], constant[left]
-        readers.append(torch.cat([weight.flatten(1)[:, columns].T, constant[None]]).double())
+        readers.append(exact(torch.cat([weight.flatten(1)[:, columns].T, constant[None]])))
     layers = _cut_layers(problem)
     weight, bias = layers.pop(problem.unit.producer.node)
     return Solution(weight, bias, tuple(readers), layers)
@@ -86,7 +93,7 @@ def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
     unit, layers = problem.unit, {}
     for node, own in kept_outputs(problem).items():
         weight, bias = problem.walk.slim.affine(node)
-        factor = torch.ones(len(weight))
+        factor = torch.ones(len(weight), device=weight.device)
         if unit.compared and unit.compared.heads and unit.compared.rescales and node == unit.compared.layers[0]:
             factor[unit.compared.heads[0].flatten()] = (len(problem.kept) / unit.width) ** 0.5
         layers[node] = weight[own] * factor[own].view(-1, *[1] * (weight.ndim - 1)), bias[own] * factor[own]
@@ -95,14 +102,20 @@ def _cut_layers(problem: Problem) -> dict[str, tuple[Tensor, Tensor]]:
 
 def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution) -> None:
     """Write a unit's solution into the slim weights: W'_l for the producer, Q'_l for its consumers."""
-    slim = cut_carriers(walk.trace, unit, walk.slim, kept)
+    slim, solution = cut_carriers(walk.trace, unit, walk.slim, kept), solution.to(walk.slim.device)
     affine = {unit.producer.node: (solution.weight, solution.bias), **solution.partners}
     changed = {node: (_laid_out(weight), _laid_out(bias)) for node, (weight, bias) in affine.items()}
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
-        weight = reader[:-1].T.float().reshape(reader.shape[1], -1, *layer.kernel)
-        changed[layer.node] = (_laid_out(weight), _laid_out(reader[-1].float()))
+        weight, bias = _affine(reader, solution.weight)
+        weight = weight.T.reshape(reader.shape[1], -1, *layer.kernel)
+        changed[layer.node] = (_laid_out(weight), _laid_out(bias))
     walk.commit(slim.with_layers(changed))
+
+
+def _affine(reader: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:
+    """A consumer's matrix [d', o] and bias [o] in float32, on the device of ``like``."""
+    return single(reader[:-1], like), single(reader[-1], like)
 
 
 def _laid_out(tensor: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from ldrf.algebra.descent import Scaled, descend, filled, leaves, scaled
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.problem import Problem, goal_power, neurons, read, source, unit_loss
 from ldrf.reconstruction.solution import Solution
+from ldrf.runtime.device import exact, single
 from ldrf.runtime.processes import no_loss, summed_gradients
 
 
@@ -24,14 +25,14 @@ class Moving(NamedTuple):
     @classmethod
     def of(cls, solution: Solution) -> "Moving":
         """The tensors of a solution."""
-        matrices = tuple(reader[:-1].float() for reader in solution.readers)
-        constants = tuple(reader[-1].float() for reader in solution.readers)
+        matrices = tuple(single(reader[:-1], solution.weight) for reader in solution.readers)
+        constants = tuple(single(reader[-1], solution.weight) for reader in solution.readers)
         return cls(solution.weight, solution.bias, matrices, constants, dict(solution.partners))
 
     def solution(self) -> Solution:
         """The solution that has these tensors."""
         pairs = zip(self.matrices, self.constants, strict=True)
-        readers = tuple(torch.cat([matrix, constant[None]]).double() for matrix, constant in pairs)
+        readers = tuple(exact(torch.cat([matrix, constant[None]])) for matrix, constant in pairs)
         return Solution(self.weight, self.bias, readers, self.partners)
 
 
@@ -49,7 +50,11 @@ def descended(problem: Problem, start: Solution, config: PruneConfig) -> Solutio
         outputs = _outputs(problem, chunk, filled(moving, tensors))
         return [unit_loss(problem, chunk, outputs) / calibration.sizes[chunk] / power]
 
-    descend(_free(problem, moving), losses, calibration.fitting, config.steps, config.rate, config.seed)
+    def read_ahead(chunk: int) -> None:
+        problem.walk.store.read_ahead(chunk, "unit")
+
+    free = _free(problem, moving)
+    descend(free, losses, calibration.fitting, config.steps, config.rate, config.seed, prepare=read_ahead)
     with torch.no_grad():
         return filled(moving, [tensor().detach() for tensor in leaves(moving)]).solution()
 
@@ -67,4 +72,6 @@ def _outputs(problem: Problem, chunk: int, tensors: Moving) -> list[Tensor]:
     """Outputs of the consumers for one chunk."""
     values = neurons(problem, chunk, tensors.weight, tensors.bias, tensors.partners)
     solved = zip(problem.unit.consumers, tensors.matrices, tensors.constants, strict=True)
-    return [read(c, values[source(c.layer, problem.trace)], matrix, constant) for c, matrix, constant in solved]
+    return [
+        read(problem, c, values[source(c.layer, problem.trace)], matrix, constant) for c, matrix, constant in solved
+    ]

@@ -14,6 +14,7 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction.solution import Candidate, Solution, cut_solution, judged
 from ldrf.registry import SOLVERS
+from ldrf.runtime.device import CPU
 from ldrf.units.unit import Unit
 
 # (problem with the neurons that stay, the plain cut, settings) -> other solutions of the problem, judged
@@ -65,4 +66,4 @@ def reconstruct(
         candidates = [cut, *solver.solve(problem, cut, config)]
         best = min(candidates, key=lambda candidate: candidate.error)
         errors = {candidate.way: candidate.error for candidate in candidates}
-        return Reconstruction(problem.kept, best.solution, cut.error, best.error, best.way, errors)
+        return Reconstruction(problem.kept, best.solution.to(CPU), cut.error, best.error, best.way, errors)

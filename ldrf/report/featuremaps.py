@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from ldrf.inputs import Inputs
 from ldrf.result import PruneResult
+from ldrf.runtime.device import model_device
 
 COLUMNS = 8  # maps a line
 MOST = 64  # maps shown of each network
@@ -63,7 +64,7 @@ def _outputs(model: nn.Module, units: Iterable[str], inputs: Inputs) -> dict[str
 
     handles = [module.register_forward_hook(hook(name)) for name, module in model.named_modules()]
     try:
-        inputs.call(model)
+        inputs.to(model_device(model)).call(model)
     finally:
         for handle in handles:
             handle.remove()

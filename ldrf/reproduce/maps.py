@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldrf.runtime.device import model_device
+
 
 @torch.inference_mode()
 def output_of(model: nn.Module, module: str, image: Tensor) -> Tensor:
@@ -15,10 +17,10 @@ def output_of(model: nn.Module, module: str, image: Tensor) -> Tensor:
     seen: list[Tensor] = []
     hook = model.get_submodule(module).register_forward_hook(lambda *call: seen.append(call[-1].clone()))
     try:
-        model(image)
+        model(image.to(model_device(model)))
     finally:
         hook.remove()
-    return seen[0][0]
+    return seen[0][0].cpu()
 
 
 def enhanced(maps: Tensor) -> Tensor:

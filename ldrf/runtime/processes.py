@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ldrf.errors import LdrfError, first_line
+from ldrf.runtime.device import CPU, accelerator
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
@@ -43,10 +44,18 @@ def sum_over(tensor: Tensor) -> Tensor:
     """The sum of the processes' tensors, the same bits in all of them."""
     if count() == 1:
         return tensor
-    # NCCL alone takes no tensors of the CPU.
-    carried = tensor.detach().to("cuda" if dist.get_backend() == "nccl" else tensor.device, copy=True).contiguous()
+    carried = tensor.detach().to(_carrier(tensor.device), copy=True).contiguous()
     together(lambda: dist.all_reduce(carried))
     return carried.to(tensor.device)
+
+
+def _carrier(device: torch.device) -> torch.device:
+    """Where a tensor is summed over processes: on its device where their backend works there (NCCL), else on the CPU;
+    and on the accelerator where the backend knows no CPU."""
+    backends = dict(pair.split(":") for pair in dist.get_backend_config().split(","))
+    if device.type == "cpu":
+        return device if "cpu" in backends else accelerator() or device
+    return device if backends.get(device.type, "gloo") != "gloo" else CPU
 
 
 def sum_number(value: float) -> float:

@@ -10,6 +10,7 @@ from torch.utils._pytree import tree_leaves
 
 from ldrf.errors import LdrfWarning
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import accelerator, kept_random_state
 
 TOLERANCE = 1e-4  # relative to the largest output; sums in another order stay below
 
@@ -17,8 +18,8 @@ TOLERANCE = 1e-4  # relative to the largest output; sums in another order stay b
 @contextmanager
 def same_random_numbers(seed: int = 0) -> Iterator[None]:
     """Random numbers drawn within are the same each time, and those drawn afterwards as if nothing had happened."""
-    with torch.random.fork_rng(devices=[]):
-        if torch.accelerator.is_available():
+    with kept_random_state():
+        if accelerator() is not None:
             torch.manual_seed(seed)
         else:  # the same numbers in a hundredth of the time: nothing is noted for devices that may come
             torch.default_generator.manual_seed(seed)

@@ -16,6 +16,7 @@ from ldrf.errors import LdrfError, first_line
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
+from ldrf.runtime.device import Device, exact, find_device, model_device
 from ldrf.saving.checkpoint import storable_tensors
 from ldrf.tracing.export import export_program, free_batch
 
@@ -47,11 +48,13 @@ def export(
     *,
     example: Any = None,
     format: Format | None = None,
+    device: Device = "cpu",
 ) -> Exported:
     """Write ``model`` to one file, in the format that the file's suffix names unless ``format`` does.
 
     ``example`` is a batch as the model takes it, needed for a plain module only. The file is read again and compared
     with the model at two batch sizes before it takes its place, so a file that is there is a file that works.
+    A file is made for the CPU, whatever device the model is on; with ``device`` a .pt2 is made for that one.
     """
     path = Path(path).expanduser()
     format = format or format_of(path)
@@ -59,7 +62,10 @@ def export(
         raise LdrfError(f"The 'format' must be one of {', '.join(get_args(Format))}. Got {format!r} instead.")
     if path.is_dir():
         raise LdrfError(f"'{path}' is a folder: name the file to write.")
-    module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().cpu()
+    there = find_device(device)
+    if format != "pt2" and there.type != "cpu":
+        raise LdrfError(f"Only .pt2 files are made for a device. Got '{there}' for {format}: leave device= out.")
+    module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().to(there)
     inputs = _as_floats_of(module, _example(model, module, example))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
@@ -84,9 +90,10 @@ def _example(given: nn.Module | PruneResult | FinetuneResult, module: nn.Module,
 
 
 def _as_floats_of(module: nn.Module, inputs: Inputs) -> Inputs:
-    """The inputs on the CPU, floating point in the precision of the model's own parameters."""
+    """The inputs on the model's device, floating point in the precision of its own parameters."""
+    there = model_device(module)
     kind = next((p.dtype for p in module.parameters() if p.is_floating_point()), torch.float32)
-    return inputs.map(lambda t: t.detach().cpu().to(kind) if t.is_floating_point() else t.detach().cpu())
+    return inputs.map(lambda t: t.detach().to(there, kind if t.is_floating_point() else None))
 
 
 def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
@@ -189,8 +196,8 @@ def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[
                 f"The exported {name} does not run with {rows} rows, so it is not written: {first_line(problem)}"
             ) from problem
         for mine, other in zip(wanted, outputs, strict=True):
-            gap = float((mine.double() - other.double()).abs().max()) if mine.numel() else 0.0
-            if not gap <= max(TOLERANCE, 8 * precision) * max(float(mine.double().abs().max()), 1.0):
+            gap = float((exact(mine) - exact(other)).abs().max()) if mine.numel() else 0.0
+            if not gap <= max(TOLERANCE, 8 * precision) * max(float(exact(mine).abs().max()), 1.0):
                 raise LdrfError(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")
             largest = max(largest, gap)
     return largest

@@ -17,7 +17,7 @@ from ldrf.files.checksums import fingerprint
 from ldrf.runtime.processes import joined
 from ldrf.units.targets import Target
 
-FREE = ("memory",)  # settings that may change on the way: they do not change the result
+FREE = ("memory", "device_memory", "offload")  # settings that may change on the way: they do not change the result
 
 
 def described(

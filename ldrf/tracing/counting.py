@@ -9,16 +9,17 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import model_device
 from ldrf.tracing.export import working_copy
 
 
 def count_macs(model: nn.Module, example: Inputs) -> int:
     """MACs of one forward pass per example, counted on a copy without data (conv, linear, matmul)."""
-    copied = working_copy(model)
     try:
-        return _counted(copied.to("meta"), example.map(lambda t: t[:1].to("meta")))
+        return _counted(working_copy(model).to("meta"), example.map(lambda t: t[:1].to("meta")))
     except Exception:  # its code makes tensors of its own on the CPU, or looks at values
-        return _counted(working_copy(model), example.map(lambda t: t[:1]))
+        copied = working_copy(model)
+        return _counted(copied, example.map(lambda t: t[:1]).to(model_device(copied)))
 
 
 def _counted(model: nn.Module, inputs: Inputs) -> int:

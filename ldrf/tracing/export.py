@@ -16,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.layout import lay_out
 
 
@@ -121,14 +122,17 @@ def _two_rows(value: Any) -> Any:
     return value[:2] if len(value) > 1 else torch.cat([value, value])
 
 
-def working_copy(model: nn.Module) -> nn.Module:
-    """A float32 deep copy in eval mode and the usual layout: the one that is traced, never the user's own."""
+def working_copy(model: nn.Module, device: torch.device | None = None) -> nn.Module:
+    """A float32 deep copy in eval mode and the usual layout, on ``device`` or where the model is: the one that is
+    traced, never the user's own."""
     try:
         copied = copy.deepcopy(model)
+    except OutOfMemory:
+        raise
     except Exception as problem:
         raise LdrfError(
             f"{type(model).__name__} cannot be copied, and a copy is what is pruned: {first_line(problem)} Where "
             "weights are computed from others, as by torch.nn.utils.weight_norm, take that off first "
             "(remove_weight_norm)."
         ) from problem
-    return lay_out(copied.eval().float().cpu(), torch.contiguous_format)
+    return lay_out(copied.eval().float().to(device or model_device(model)), torch.contiguous_format)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Collection
 from typing import Any
 
+import torch
 from torch import fx
 
 from ldrf.errors import LdrfError
@@ -15,8 +16,9 @@ Values = dict[str, Any]
 LARGEST = 1e15  # of an activation: a hundred million squares of it still have a sum in float32
 
 
-def input_values(trace: Trace, chunk: Inputs) -> Values:
-    """The graph's input placeholders bound to one chunk."""
+def input_values(trace: Trace, chunk: Inputs, device: torch.device | None = None) -> Values:
+    """The graph's input placeholders bound to one chunk, which is brought to the device if one is given."""
+    chunk = chunk if device is None else chunk.to(device)
     given = [*chunk.args, *chunk.kwargs.values()]
     return dict(zip(trace.inputs, given, strict=False))
 

@@ -32,4 +32,5 @@ def neuron_columns(consumer: Consumer, width: int) -> Tensor:
 def neuron_sums(values: Tensor, ids: np.ndarray, width: int) -> Tensor:
     """Values of places [..., p] summed into the neurons behind them [..., n]; a place of no neuron has -1."""
     own = torch.as_tensor((ids >= 0).nonzero()[0])
-    return values.new_zeros(*values.shape[:-1], width).index_add(-1, torch.as_tensor(ids)[own], values[..., own])
+    owner = torch.as_tensor(ids)[own].to(values.device)
+    return values.new_zeros(*values.shape[:-1], width).index_add(-1, owner, values[..., own])

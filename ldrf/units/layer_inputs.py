@@ -66,7 +66,7 @@ def fed_wrongly(trace: Trace, noted: Noted, values: Mapping[str, Any]) -> frozen
     for layer in trace.layers:
         given, value = noted.get(layer.name, []), values.get(source_of(trace.node(layer.node)))
         if len(given) == 1 and isinstance(value, Tensor) and given[0].shape == value.shape and value.numel():
-            apart = (given[0] - value).abs().nan_to_num(nan=0.0, posinf=0.0).max()
+            apart = (given[0] - value.to(given[0].device)).abs().nan_to_num(nan=0.0, posinf=0.0).max()
             if float(apart) > TOLERANCE * float(value.abs().nan_to_num(posinf=0.0).max()) + 1e-6:
                 wrong.add(layer.name)
     return frozenset(wrong)

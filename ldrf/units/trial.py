@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from ldrf.inputs import Inputs
+from ldrf.runtime.device import OutOfMemory
 from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.counting import plain_attention
 from ldrf.tracing.interpreter import Weights, run
@@ -77,7 +78,7 @@ def compared(trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried:
     if outputs is None:
         return FAILED
     with _attention_shapes() as wanted:
-        values = graph_values(trace, cut_weights(trace, tried, dense, kept), input_values(trace, few))
+        values = graph_values(trace, cut_weights(trace, tried, dense, kept), input_values(trace, few, dense.device))
     if values is None:
         return FAILED
     expected = [values[name] for name in trace.outputs if isinstance(values.get(name), Tensor)]
@@ -125,6 +126,8 @@ def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
     try:
         with same_random_numbers():
             return [t for t in tree_leaves(chunk.call(model)) if isinstance(t, Tensor)]
+    except OutOfMemory:
+        raise
     except Exception:
         return None
 
@@ -135,6 +138,8 @@ def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> d
     try:
         with same_random_numbers():
             return run(trace, weights, trace.nodes, dict(inputs))
+    except OutOfMemory:
+        raise
     except Exception:
         return None
 
@@ -151,6 +156,7 @@ def _gap(a: Tensor, b: Tensor) -> float:
         return math.inf
     if not a.is_floating_point() or not b.numel():
         return 0.0
+    b = b.to(a.device)
     finite = torch.isfinite(b)
     size = float(b.abs().nan_to_num(posinf=0.0).max())
     apart = (a - b).abs()[finite].nan_to_num(nan=math.inf).max() if finite.any() else torch.zeros(())

@@ -71,7 +71,7 @@ def _with_heads(trace: Trace, dense: Weights, few: Inputs, units: tuple[Unit, ..
     """The same units, those of queries and keys with what makes up each head."""
     if not any(unit.scores for unit in units):
         return units
-    values = run(trace, dense, trace.nodes, input_values(trace, few))
+    values = run(trace, dense, trace.nodes, input_values(trace, few, dense.device))
     return tuple(replace(u, scores=tuple(with_heads(trace, values, s) for s in u.scores)) for u in units)
 
 
@@ -154,7 +154,8 @@ def cuttable(ground: _Ground, trace: Trace, units: tuple[Unit, ...]) -> tuple[tu
 def _check_batches(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> None:
     """Raise where the model takes another number of examples, and its graph does not."""
     more = repeated(few, 3)
-    if graph_values(trace, dense, input_values(trace, more)) is None and outputs_of(model, more) is not None:
+    given = input_values(trace, more, dense.device)
+    if graph_values(trace, dense, given) is None and outputs_of(model, more) is not None:
         raise LdrfError(
             f"The forward of {type(model).__name__} makes a plain number of the batch size, so it can be traced for "
             "one size only: where it says len(x), int(x.shape[0]) or x.size(0).item(), let it say x.shape[0]."

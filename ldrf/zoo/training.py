@@ -19,6 +19,7 @@ from ldrf.files.tensor_files import read_torch
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs
 from ldrf.runtime.allocator import keep_large_blocks
+from ldrf.runtime.device import model_device
 from ldrf.runtime.layout import lay_out, layout_for
 from ldrf.zoo.training_settings import TrainingSettings
 
@@ -96,7 +97,7 @@ def _run(
     model: nn.Module, optimiser: torch.optim.Optimizer, data: LabelledImages, settings: TrainingSettings, leg: Leg
 ) -> float:
     """One leg, whose order and augmentation depend on its number alone; the mean loss."""
-    layout = _layout(model, data)
+    layout, device = _layout(model, data), model_device(model)
     model.train()
     generator = torch.Generator().manual_seed(settings.seed * 1000 + leg.number)
     order: list[Tensor] = []
@@ -109,8 +110,8 @@ def _run(
         rate = settings.rate * _schedule(leg.first + step, len(data), settings)
         for group in optimiser.param_groups:
             group["lr"] = rate
-        images = augment(normalise(data.images[rows]), generator).contiguous(memory_format=layout)
-        loss = F.cross_entropy(model(images), data.labels[rows], label_smoothing=settings.smoothing)
+        images = augment(normalise(data.images[rows]).to(device), generator).contiguous(memory_format=layout)
+        loss = F.cross_entropy(model(images), data.labels[rows].to(device), label_smoothing=settings.smoothing)
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
@@ -133,17 +134,17 @@ def evaluate(model: nn.Module, data: LabelledImages, batch: int = 500) -> float:
     """Top-1 accuracy in percent on CIFAR-style images."""
     mode = model.training
     model.eval()
-    hits, layout = 0, _layout(model, data)
+    hits, layout, device = 0, _layout(model, data), model_device(model)
     for start in range(0, len(data), batch):
         part = data[slice(start, start + batch)]
-        images = normalise(part.images).contiguous(memory_format=layout)
-        hits += int((model(images).argmax(1) == part.labels).sum())
+        images = normalise(part.images).to(device).contiguous(memory_format=layout)
+        hits += int((model(images).argmax(1).cpu() == part.labels).sum())
     model.train(mode)
     return 100 * hits / len(data)
 
 
 def _layout(model: nn.Module, data: LabelledImages) -> torch.memory_format:
-    return layout_for(model.eval(), Inputs((normalise(data[slice(0, 2)].images),), {}))
+    return layout_for(model.eval(), Inputs((normalise(data[slice(0, 2)].images).to(model_device(model)),), {}))
 
 
 def _keep(

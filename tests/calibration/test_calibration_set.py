@@ -43,3 +43,14 @@ def test_images_take_their_part_of_the_budget():
     found = read([64])  # 64 rows of 4 numbers of 4 bytes
     assert found.room(4096) == 4096 - 1024
     assert found.room(1200) == 300  # a quarter is always left to activations
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), rows=st.integers(1, 9))
+def test_halved_chunks_have_the_same_images_and_judge_by_the_same(sizes, rows):
+    whole = read(sizes, rows)
+    halved = whole.halved()
+    order = torch.cat([chunk.args[0][:, 0] for chunk in halved.chunks])
+    assert order.tolist() == list(range(sum(sizes))) and halved.sizes == tuple(c.rows for c in halved.chunks)
+    assert max(halved.sizes) == -(-max(whole.sizes) // 2) and halved.halvings == 1
+    judging = [[i for c in sorted(found.held_out) for i in found.images(c)] for found in (whole, halved)]
+    assert judging[0] == judging[1]

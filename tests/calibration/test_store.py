@@ -2,6 +2,7 @@
 
 import errno
 
+import pretend_device
 import pytest
 import torch
 from hypothesis import given
@@ -146,3 +147,45 @@ def test_keys_are_found_by_owner_chunk_and_role(budget):
         store.drop_all("unit")
         assert {own for own in values if own.owner != "unit"} == set(store)
         assert float(store.get(Key("slim", 0, "value", "relu"))) == 2.0
+
+
+def test_a_device_keeps_what_fits_its_budget_and_the_host_what_fits_its_own():
+    with pretend_device.seen():
+        there, values = torch.device("pretend", 0), [torch.randn(10).to("pretend") for _ in range(4)]
+        with ActivationStore(80, device=there, device_budget=40) as store:  # one on the device, two in memory
+            for i, value in enumerate(values):
+                store.put(key(i), value)
+            assert (store.device_used, store.used, store.spilled) == (40, 80, 40)
+            for i, value in enumerate(values):
+                got = store.get(key(i))
+                assert got.device == there and torch.equal(got.cpu(), value.cpu())
+            store.drop(key(0))
+            store.put(key(4), values[0])
+            assert (store.device_used, store.used) == (40, 80)
+
+
+@pytest.mark.parametrize("budget", [0, 10**6], ids=["disk", "host"])
+def test_the_next_chunk_is_read_ahead(budget):
+    with pretend_device.seen():
+        there = torch.device("pretend", 0)
+        with ActivationStore(budget, device=there) as store:
+            values = {chunk: torch.full((3,), float(chunk)).to("pretend") for chunk in range(4)}
+            for chunk, value in values.items():
+                store.put(Key("dense", chunk, "value", "x"), value)
+                store.put(Key("unit", chunk, "input"), -value)
+            for chunk in store.in_turn(list(values), "dense"):
+                ahead = set(store._ahead)
+                assert ahead <= {Key("dense", c, "value", "x") for c in (chunk, chunk + 1)}  # no other owner's
+                assert chunk == 3 or Key("dense", chunk + 1, "value", "x") in ahead
+                assert torch.equal(store.get(Key("dense", chunk, "value", "x")).cpu(), values[chunk].cpu())
+                store.put(Key("dense", chunk, "value", "x"), values[chunk] + 1)
+            for chunk, value in values.items():
+                assert torch.equal(store.get(Key("dense", chunk, "value", "x")).cpu(), value.cpu() + 1)
+
+
+def test_what_was_read_ahead_is_forgotten_when_it_is_replaced():
+    with ActivationStore(0) as store:
+        store.put(Key("unit", 1, "input"), torch.zeros(3))
+        store.read_ahead(1, "unit")
+        store.put(Key("unit", 1, "input"), torch.ones(3))
+        assert torch.equal(store.get(Key("unit", 1, "input")), torch.ones(3))

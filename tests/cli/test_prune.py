@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import pretend_device
 import pytest
 from fake_library import prune_args
 
@@ -125,3 +126,20 @@ def test_a_slim_network_can_be_pruned_again(plugin, capsys):
     capsys.readouterr()
     assert main(["evaluate", "again", *argv[2:6], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["macs"] == 36 * 6 * 27 + 16 * 5 * 54 + 80 * 4
+
+
+def test_a_command_computes_on_the_device_that_is_named_and_on_an_accelerator_by_default(plugin, capsys):
+    asked = ["--widths", "0=4", "2=5", "--solver", "closed-form", "--json", "--force"]
+    assert main(prune_args(plugin, *asked, "--device", "cuda:7")) == 1
+    assert "The device 'cuda:7' is not there: torch finds no accelerator here" in capsys.readouterr().err
+    with pretend_device.seen() as state:
+        assert main(prune_args(plugin, *asked)) == 0
+        assert state.convolutions() > 10
+        record = json.loads(capsys.readouterr().out)
+        assert record["versions"]["device"] == record["computed"]["device"] == "pretend:0"
+        folder = [record["folder"], "--architecture", f"{plugin}:net"]
+        assert main(["bench", *folder, "--seconds", "0.01", "--batch", "2", "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["machine"]["device"] == "pretend:0"
+    assert main(prune_args(plugin, *asked)) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["versions"]["device"] == record["computed"]["device"] == "cpu"

@@ -34,5 +34,7 @@ class Analyze(Arguments):
     """The dense model of a result folder that does not name it."""
     images: int = 512
     """Number of images to use; a search reads their labels where there are any."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the table."""

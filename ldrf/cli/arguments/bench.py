@@ -38,6 +38,8 @@ class Bench(Arguments):
     """Images to run on: sample, cifar10:folder, ...; random inputs by default."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the tables."""
 

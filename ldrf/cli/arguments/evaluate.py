@@ -29,5 +29,7 @@ class Evaluate(Arguments):
     """The dense model of a result folder that does not name it."""
     images: Annotated[int | None, arg(metavar="INT")] = None
     """Number of test images to evaluate on; all by default."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the table."""

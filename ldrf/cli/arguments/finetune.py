@@ -39,6 +39,8 @@ class Finetune(Arguments):
     """Also write the curve for TensorBoard."""
     force: bool = False
     """Replace an earlier result in the folder."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the tables."""
     config: FinetuneConfig = field(default_factory=FinetuneConfig)

@@ -31,6 +31,8 @@ class Inspect(Arguments):
     """Trained weights, .safetensors or .pth: they decide how far each unit can be cut."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the table."""
 

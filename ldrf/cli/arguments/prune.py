@@ -63,6 +63,8 @@ class Prune(Arguments):
     """Continue the run in the folder if it was killed; the command must be the same."""
     force: bool = False
     """Replace an earlier result, or an unfinished run, in the folder."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the tables."""
     config: PruneConfig = field(default_factory=PruneConfig)

@@ -51,6 +51,8 @@ class Reproduce(Arguments):
     """Descent steps per unit for LDRF."""
     iterations: Annotated[int | None, arg(metavar="INT")] = None
     """Iterations of fine-tuning where the recipe has it, of 100 images each; the paper has 10,000."""
+    device: Annotated[str, arg(metavar="DEVICE")] = "auto"
+    """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the summary."""
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from ldrf.algebra.moments import Moments
 from ldrf.reconstruction.problem import Problem
 from ldrf.reconstruction.refitting import moments_on
+from ldrf.runtime.device import exact
 from ldrf.units.columns import neuron_columns
 
 
@@ -47,13 +48,13 @@ def from_moments(moments: Moments, weight: Tensor, constant: Tensor | None, grou
     Columns of no neuron are taken off the target; -1 in ``groups`` stands for a column that is not there.
     """
     n, g = groups.shape
-    d, flat, weight = len(weight), groups.reshape(-1), weight.double()
+    d, flat, weight = len(weight), groups.reshape(-1), exact(weight)
     gram, cross, sums = moments.gram[:d, :d], moments.cross[:d], moments.gram[:d, d]
     if constant is None:
         gram = gram - torch.outer(sums, sums) / moments.rows
         cross = cross - torch.outer(sums, moments.cross[d]) / moments.rows
     else:
-        cross = cross - torch.outer(sums, constant.double())
+        cross = cross - torch.outer(sums, exact(constant))
     others = torch.ones(d + 1, dtype=torch.bool).index_fill(0, flat % (d + 1), False)[:d]
     cross = cross - gram[:, others] @ weight[others]
     products = F.pad(gram * (weight @ weight.T), (0, 1, 0, 1))  # -1 points at the zeros behind

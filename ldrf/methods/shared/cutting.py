@@ -13,6 +13,7 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import Problem, narrowed, open_problem
 from ldrf.reconstruction.solution import Solution, cut_solution, held_out_error
 from ldrf.reconstruction.unit_solver import Reconstruction
+from ldrf.runtime.device import CPU
 from ldrf.units.unit import Unit
 
 # One score per neuron [n] for each unit by name; the largest stay.
@@ -53,4 +54,4 @@ def judged(problem: Problem, solution: Solution, way: str) -> Reconstruction:
     errors = {"cut": held_out_error(problem, cut_solution(problem))}
     if way != "cut":
         errors[way] = held_out_error(problem, solution)
-    return Reconstruction(problem.kept, solution, errors["cut"], errors[way], way, errors)
+    return Reconstruction(problem.kept, solution.to(CPU), errors["cut"], errors[way], way, errors)

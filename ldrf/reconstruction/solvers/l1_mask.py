@@ -12,6 +12,7 @@ from ldrf.reconstruction.neuron_mask import STEPS, Capped, MaskProblem, MaskSett
 from ldrf.reconstruction.problem import Problem, goal_power, neurons, read, source, target
 from ldrf.reconstruction.solvers import joint
 from ldrf.reconstruction.unit_solver import Solver
+from ldrf.runtime.device import exact, single
 from ldrf.runtime.processes import no_loss, sum_over, summed_gradients
 from ldrf.tracing.patches import output_rows
 from ldrf.units.unit import Consumer, Unit
@@ -46,11 +47,11 @@ def masked_neurons(problem: Problem, width: int, config: PruneConfig) -> Tensor:
         gaps = _gaps(problem, chunk, moved[:, :-1].reshape(weight.shape), moved[:, -1], readers)
         for gap, metric in zip(gaps, problem.metrics, strict=True):
             # The mean is over all processes. It need not be differentiated: about it the gaps sum to zero.
-            whole = sum_over(torch.cat([gap.detach().sum(0), gap.new_full((1,), len(gap))]).double())
-            lost = lost + measured(gap - (whole[:-1] / whole[-1]).float(), metric, -1).square().sum()
+            whole = sum_over(exact(torch.cat([gap.detach().sum(0), gap.new_full((1,), len(gap))])))
+            lost = lost + measured(gap - single(whole[:-1] / whole[-1], gap), metric, -1).square().sum()
         return lost / (goal_power(problem, chunk) + 1e-30)
 
-    matrices = [walk.slim.layers[c.layer.node][0].flatten(1).T for c in unit.consumers]
+    matrices = [walk.slim.layer(c.layer.node)[0].flatten(1).T for c in unit.consumers]
     owners = [_owner(consumer) for consumer in unit.consumers]
     masked = MaskProblem(error, matrices, owners, unit.width, walk.calibration.fitting, [layer.delta])
     steps = min(config.steps, STEPS)
@@ -62,12 +63,12 @@ def _gaps(problem: Problem, chunk: int, weight: Tensor, bias: Tensor, readers: S
     """Each consumer's outputs minus their target [rows, o]; no rows where this process has none of the chunk."""
     unit = problem.unit
     if not problem.walk.calibration.own([chunk]):
-        return [torch.zeros(0, consumer.layer.outputs) for consumer in unit.consumers]
+        return [weight.new_zeros(0, consumer.layer.outputs) for consumer in unit.consumers]
     values, gaps = neurons(problem, chunk, weight, bias), []
     for i, (consumer, reader) in enumerate(zip(unit.consumers, readers, strict=True)):
         x = values[source(consumer.layer, problem.trace)]
-        gap = read(consumer, x, reader, x.new_zeros(consumer.layer.outputs)) - target(problem, chunk, i)
-        gaps.append(output_rows(consumer.layer, gap, None))
+        gap = read(problem, consumer, x, reader, reader.new_zeros(consumer.layer.outputs)) - target(problem, chunk, i)
+        gaps.append(output_rows(consumer.layer, gap, None).float())
     return gaps
 
 
