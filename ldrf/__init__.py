@@ -8,7 +8,8 @@ from ldrf._version import __version__
 if TYPE_CHECKING:
     from ldrf.calibration.mirroring import mirrored
     from ldrf.channels.operators import Operator, register_operator
-    from ldrf.config import FinetuneConfig, PruneConfig
+    from ldrf.config import Deployment, FinetuneConfig, PruneConfig
+    from ldrf.deployment.latency import Latency
     from ldrf.errors import LdrfError, LdrfWarning
     from ldrf.finetuning.loop import finetune
     from ldrf.inspection import Inspection, inspect
@@ -23,11 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Analysis",
+    "Deployment",
     "EnergySearch",
     "Exported",
     "FinetuneConfig",
     "FinetuneResult",
     "Inspection",
+    "Latency",
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
@@ -54,11 +57,13 @@ __all__ = [
 # Where each name lives. It is imported at its first use, so that 'import ldrf' does not wait for torch.
 _HOME = {
     "Analysis": "ldrf.planning.ranks",
+    "Deployment": "ldrf.config",
     "EnergySearch": "ldrf.planning.energy",
     "Exported": "ldrf.saving.export",
     "FinetuneConfig": "ldrf.config",
     "FinetuneResult": "ldrf.result",
     "Inspection": "ldrf.inspection",
+    "Latency": "ldrf.deployment.latency",
     "LayerRank": "ldrf.planning.ranks",
     "LdrfError": "ldrf.errors",
     "LdrfWarning": "ldrf.errors",

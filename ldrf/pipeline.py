@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ldrf.calibration.network import read_network
 from ldrf.calibration.survey import layer_inputs, survey
-from ldrf.config import PruneConfig
+from ldrf.config import Deployment, PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
 from ldrf.planning.curves import removal_curves
@@ -43,6 +43,8 @@ def prune(
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
     objective: tuple[str, float] | None = None,
+    latency: float | str | None = None,
+    deployment: Deployment | None = None,
     ignore: Ignore = (),
     method: str = "ldrf",
     config: PruneConfig | None = None,
@@ -56,14 +58,15 @@ def prune(
 
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer),
-    ``keep`` (share of neurons per layer) or ``objective`` (the name of any objective, and the ratio).
+    ``keep`` (share of neurons per layer), ``objective`` (the name of any objective, and the ratio) or ``latency``:
+    dense time / slim time as measured where ``deployment`` says the network will run, or a time such as ``"4 ms"``.
     ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
     ``method`` is the paper's own or a rival to compare with, by the name of its file in :mod:`ldrf.methods`.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
     killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
     """
-    target = read_target(speedup, params, widths, keep, objective)
+    target = read_target(speedup, params, widths, keep, objective, latency, deployment)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
     run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume)
 
@@ -79,7 +82,7 @@ def stage_1(run: Run) -> Findings:
     network, config = run.network, run.config
     surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
     removals = removal_curves(network, run.target, surveys, config, run.method.picks_by_curves)
-    plan = agreed(plan_widths(network, run.target, run.ranks, surveys, removals, config))
+    plan = agreed(plan_widths(network, run.target, run.ranks, surveys, removals, config, run.deployed))
     metrics = unit_metrics(network, surveys, config)
     surveys = {name: replace(seen, moments=[]) for name, seen in surveys.items()}  # Gram matrices are done with
     return Findings(plan, surveys, removals, metrics)

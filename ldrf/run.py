@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ldrf.calibration.network import Network, check_prunable, read_network
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
+from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.events import OnEvent, teller
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
@@ -43,6 +44,7 @@ class Run:
     journal: Journal
     clock: Clock
     tell: Callable[..., None]
+    deployed: Deployed | None = None  # where a latency is to be reached that is not planned yet
     history: list[UnitReport] = field(default_factory=list)
 
     @property
@@ -98,6 +100,7 @@ class Run:
             attributes=stated_sizes(network.units, kept),
             held_out=best.held_out,
             checksums=self.journal.checksums,
+            latency=plan.latency,
         )
 
 
@@ -120,13 +123,15 @@ def begin_run(
     network = read_network(model, batches, ignore, config, True)
     check_prunable(network)
     journal.begin(network, target, rule.name, config, labels)
-    network, spectra = for_target(network, target, config)
+    planned = journal.findings()
+    deployed = deploy(network.model, network.example, target.deployment) if target.deployment and not planned else None
+    network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     warn_of_odd_widths(target, network.units, config.multiple)
     clock("trace")
     tell("traced", units=[unit.name for unit in network.units], skipped=[s.name for s in network.skipped])
     ranks = unit_ranks(network.units, spectra, config.energy)
-    return Run(network, target, rule, config, labels, spectra, ranks, journal, clock, tell)
+    return Run(network, target, rule, config, labels, spectra, ranks, journal, clock, tell, deployed)
 
 
 def hand_out(result: PruneResult, run: Run, out: str | Path | None) -> PruneResult:

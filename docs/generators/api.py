@@ -17,7 +17,7 @@ from ldrf.tracing.counting import count_macs
 
 WIDTH = 100  # characters of a signature on one line
 GROUPS = {
-    "Prune": ("prune", "inspect", "analyze", "find_energy", "prune_layer", "mirrored", "PruneConfig"),
+    "Prune": ("prune", "inspect", "analyze", "find_energy", "prune_layer", "mirrored", "PruneConfig", "Deployment"),
     "Save, load, deploy": ("save", "load", "export"),
     "Fine-tune": ("finetune", "FinetuneConfig"),
     "Teach it an operator": ("register_operator", "Operator"),
@@ -27,6 +27,7 @@ GROUPS = {
         "Skipped",
         "FinetuneResult",
         "Inspection",
+        "Latency",
         "Analysis",
         "LayerRank",
         "EnergySearch",
