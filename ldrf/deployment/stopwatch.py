@@ -11,9 +11,9 @@ import torch
 
 from ldrf.errors import LdrfError
 
-BLOCK = 0.03  # seconds of one network before it is another's turn, at least
+BLOCK = 0.05  # seconds of one network before it is another's turn, at least
 ROUNDS = 7  # turns of each, at least
-SURE = 0.006  # standard error of a ratio that is good enough
+SURE = 0.008  # standard error of a ratio that is good enough
 NOISY = 0.05  # and one that is not good for anything
 
 
@@ -32,9 +32,9 @@ def time_in_turns(
     calls: Mapping[str, Callable[[], Any]],
     threads: int,
     clock: Callable[[], float],
-    seconds: float = 6.0,
+    seconds: float = 4.0,
 ) -> Timed:
-    """Median seconds of each call; more rounds while they scatter, for at most about ``seconds`` each."""
+    """Seconds of each call, the median of its blocks; more rounds while they scatter, for at most about ``seconds`` each."""
     blocks: dict[str, list[float]] = {name: [] for name in calls}
     with torch_threads(threads), torch.inference_mode():
         repeats = {name: _repeats(call, clock) for name, call in calls.items()}
@@ -75,18 +75,21 @@ def _repeats(call: Callable[[], Any], clock: Callable[[], float]) -> int:
     call()
     began = clock()
     call()
-    return max(2, math.ceil(BLOCK / max(clock() - began, 1e-6)))
+    return max(4, math.ceil(BLOCK / max(clock() - began, 1e-6)))
 
 
 def _block(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
-    """Median seconds of so many calls in a row; the first brings the weights back and does not count."""
+    """Seconds of one of so many calls in a row: a quarter of them was faster, as other work on the machine only adds.
+
+    The first call brings the weights back and does not count.
+    """
     call()
     times = []
     for _ in range(repeats):
         began = clock()
         call()
         times.append(clock() - began)
-    return statistics.median(times)
+    return sorted(times)[len(times) // 4]
 
 
 def _scatter(blocks: dict[str, list[float]]) -> float:

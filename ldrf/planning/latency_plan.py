@@ -22,6 +22,8 @@ ABOVE = 1.03  # how far above what was asked a measured ratio may lie
 AIM = 1.015  # and where it should
 ROUNDS = 10  # networks built and timed, at most
 CLOSE = 1.003  # plans nearer than that are the same
+CAREFUL = 0.7  # how much less than its share of the time is asked of the layers at first, at most
+HASTE = 1.3  # how much faster than in proportion the layers must shrink, as not all time is in them
 EXPECTED = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0)  # ratios whose estimated error is told
 
 Allocate = Callable[[LatencyModel, float], dict[str, int]]
@@ -29,9 +31,9 @@ Allocate = Callable[[LatencyModel, float], dict[str, int]]
 
 @dataclass(frozen=True)
 class Trial:
-    """One plan on the clock: the ratio that the tables were asked for, the widths, and what was measured."""
+    """One plan on the clock: its layers' share of the dense layers' time by the tables, and what was measured."""
 
-    planned: float
+    share: float
     widths: dict[str, int]
     timed: Timed
 
@@ -80,46 +82,57 @@ def plan_by_latency(
 def _corrected(
     network: Network, choices: Choices, deployed: Deployed, model: LatencyModel, plan: Allocate, ratio: float
 ) -> Trial:
-    """The slowest network on the clock that is still fast enough, asked of the tables again and again."""
-    most = reachable(model, choices)
-    below: Trial | None = None
-    above: Trial | None = None
-    planned = min(ratio * AIM, most)
+    """The slowest network on the clock that is still fast enough.
+
+    The tables say how the layers' time falls, the clock how that of the whole follows: what is asked of the tables is
+    corrected between a network that was too slow and one that was fast enough.
+    """
+    least = _share(model, {name: widths[0] for name, widths in choices.items()})
+    slow, fast = (1.0, 1.0), None  # (share by the tables, share on the clock); the dense network is too slow
+    best: Trial | None = None
+    share = max(_first_share(model, ratio * AIM), least)
     for _ in range(ROUNDS):
-        widths = plan(model, planned)
-        trial = Trial(planned, widths, deployed.time_cut(network.units, widths))
+        widths = plan(model, _ratio_of(model, share))
+        trial = Trial(_share(model, widths), widths, deployed.time_cut(network.units, widths))
         if trial.ratio < ratio:
-            if planned >= most:
+            if share <= least:
                 raise _out_of_reach(deployed, model, trial, ratio)
-            below = trial
-        elif above is None or trial.ratio <= above.ratio:
-            above = trial
-        if above is not None and (above.ratio <= ratio * ABOVE or _stuck(below, above)):
-            return above
-        planned = min(_next(below, above, ratio * AIM), most)
-    if above is None:
-        raise LdrfError(
-            f"No plan reached a latency {ratio:g} times lower in {ROUNDS} rounds; the last was measured at "
-            f"{below.ratio if below else 1:.2f}: ask for a little less."
-        )
-    return above
+            slow = (min(trial.share, slow[0]), 1 / trial.ratio)
+        else:
+            fast = (trial.share, 1 / trial.ratio)
+            best = trial if best is None or trial.ratio <= best.ratio else best
+            if trial.ratio <= ratio * ABOVE:
+                return trial
+        if fast is not None and slow[0] <= fast[0] * CLOSE:
+            break
+        share = max(_between(slow, fast, 1 / (ratio * AIM)), least)
+    if best is None:
+        raise _out_of_reach(deployed, model, trial, ratio)
+    return best
 
 
-def _stuck(below: Trial | None, above: Trial) -> bool:
-    """Whether there is no plan between the two."""
-    return below is not None and (above.planned / below.planned < CLOSE or above.widths == below.widths)
+def _share(model: LatencyModel, widths: Mapping[str, int]) -> float:
+    """The layers' time with these widths, as a share of that of the dense layers."""
+    return (model.at(widths) - model.fixed) / (model.at({}) - model.fixed)
 
 
-def _next(below: Trial | None, above: Trial | None, aim: float) -> float:
-    """What to ask of the tables so that the clock shows ``aim``."""
-    if below is None or above is None:
-        last = below or above
-        assert last is not None
-        return max(last.planned * aim / last.ratio, 1.001)
-    low, high = math.log(below.planned), math.log(above.planned)
-    rise = math.log(above.ratio / below.ratio)
-    share = math.log(aim / below.ratio) / rise if rise > 0 else 0.5
-    return math.exp(low + (high - low) * min(max(share, 0.15), 0.85))
+def _ratio_of(model: LatencyModel, share: float) -> float:
+    """The ratio to ask of the model so that its layers take this share of their time."""
+    return model.at({}) / (model.fixed + share * (model.at({}) - model.fixed))
+
+
+def _first_share(model: LatencyModel, ratio: float) -> float:
+    """The share that the tables promise to be enough; not far below what it would be if all time were in layers."""
+    left = model.at({}) / ratio - model.fixed
+    return max(left / (model.at({}) - model.fixed), CAREFUL / ratio)
+
+
+def _between(slow: tuple[float, float], fast: tuple[float, float] | None, aim: float) -> float:
+    """The share to ask for next, on the line through what was measured."""
+    if fast is None:
+        return slow[0] * min(aim / slow[1], 1 / CLOSE) ** HASTE
+    where = (aim - fast[1]) / (slow[1] - fast[1]) if slow[1] > fast[1] else 0.5
+    return fast[0] + (slow[0] - fast[0]) * min(max(where, 0.1), 0.9)
 
 
 def _out_of_reach(deployed: Deployed, model: LatencyModel, trial: Trial, ratio: float) -> LdrfError:
