@@ -11,6 +11,7 @@ from ldrf.calibration.network import Network, check_prunable, read_network
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.deployment.deployed import Deployed, deploy
+from ldrf.deployment.gain import warn_of_small_gain
 from ldrf.events import OnEvent, teller
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
@@ -20,7 +21,7 @@ from ldrf.recomposition.best import Chosen
 from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.registry import METHODS
 from ldrf.result import PruneResult, UnitReport, versions
-from ldrf.runtime.processes import agreed
+from ldrf.runtime.processes import agreed, is_first
 from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
 from ldrf.saving.journal import Journal, open_journal
@@ -138,5 +139,7 @@ def hand_out(result: PruneResult, run: Run, out: str | Path | None) -> PruneResu
     """The result, saved in ``out`` if that is given."""
     if out is not None:
         checkpoint.save(result, out)
+    if run.target.objective == "speedup" and is_first():
+        warn_of_small_gain(run.network.model, result.model, run.network.example, result.speedup)
     run.tell("done", speedup=result.speedup)
     return result

@@ -47,7 +47,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "inspection": set(STAGES),
     "data": {"calibration", "files"},
     "zoo": {*STAGES, "data", "finetuning"},
-    "report": {"files", "runtime", "result", "saving"},
+    "report": {"files", "runtime", "deployment", "result", "saving"},
     "integrations": {"events"},
 }
 OUTER = {"cli", "reproduce", "__init__", "__main__"}  # these may import anything

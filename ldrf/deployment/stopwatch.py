@@ -34,7 +34,7 @@ def time_in_turns(
     clock: Callable[[], float],
     seconds: float = 4.0,
 ) -> Timed:
-    """Seconds of each call, the median of its blocks; more rounds while they scatter, for at most about ``seconds`` each."""
+    """Seconds of each call, the median of its blocks; more while they scatter, for about ``seconds`` each at most."""
     blocks: dict[str, list[float]] = {name: [] for name in calls}
     with torch_threads(threads), torch.inference_mode():
         repeats = {name: _repeats(call, clock) for name, call in calls.items()}

@@ -1,6 +1,5 @@
 """Plan, build, time, correct: widths whose network is as much faster as asked, measured before anything is solved."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

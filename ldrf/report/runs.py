@@ -4,10 +4,11 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ldrf.deployment.latency import Latency
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
 from ldrf.files.result_folders import DETAILS
@@ -91,6 +92,7 @@ class ReportedRun:
     config: dict[str, Any]
     seconds: dict[str, float]
     versions: dict[str, str]
+    time: Latency | None  # where the time goes, of a run by latency
     detailed: bool  # whether report.json lies beside ldrf.json
 
     @property
@@ -151,8 +153,19 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
         config=dict(record["config"]),
         seconds={str(stage): _number(value) for stage, value in record["seconds"].items()},
         versions={str(name): str(value) for name, value in record["versions"].items()},
+        time=_time(record["latency"]) if record.get("latency") else None,
         detailed=bool(details),
     )
+
+
+def _time(stored: Mapping[str, Any]) -> Latency:
+    """What was measured of the time; a folder may come from elsewhere, so every number must be one."""
+    latency = Latency.from_dict(stored)
+    numbers = [latency.dense, latency.slim, *(v for x in latency.layers for v in (x.dense, x.slim))]
+    if not all(_number(value) > 0 for value in numbers):
+        raise ValueError("milliseconds above 0 were expected")
+    [_number(value) for pair in latency.expected for value in pair]
+    return replace(latency, runtime=str(latency.runtime), version=str(latency.version), batch=int(latency.batch))
 
 
 def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ...]:

@@ -1,11 +1,12 @@
 """Arguments of ``ldrf inspect``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
+from ldrf.config import Deployment
 
 HELP = """Show which units of a model can be pruned, what is cut with them, and why every other layer keeps its width.
 
@@ -31,12 +32,17 @@ class Inspect(Arguments):
     """Trained weights, .safetensors or .pth: they decide how far each unit can be cut."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
+    time: bool = False
+    """Also time its layers where it will run, as --runtime, --batch and --threads say."""
     json: bool = False
     """Print one JSON object instead of the table."""
+    deployment: Deployment = field(default_factory=Deployment)
 
     def check(self) -> None:
         if self.data and self.shape:
             raise UsageError("--shape is for random images: give --shape or --data, not both.")
+        if self.deployment != Deployment() and not self.time:
+            raise UsageError("--runtime, --batch and --threads go with --time.")
         self.sizes()
 
     def sizes(self) -> tuple[int, ...] | None:

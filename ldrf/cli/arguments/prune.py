@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
-from ldrf.config import PruneConfig
+from ldrf.config import Deployment, PruneConfig, milliseconds
 from ldrf.registry import METHODS
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ class Prune(Arguments):
     """Target: share of the neurons to keep in each named layer."""
     objective: Annotated[str | None, arg(metavar="NAME=RATIO")] = None
     """Target: the ratio dense / slim of any objective by its name, such as params=2."""
+    latency: Annotated[str | None, arg(metavar="FLOAT|TIME")] = None
+    """Target: dense time over slim time, measured with --runtime, --batch and --threads; or a time such as 4ms."""
     method: MethodName = "ldrf"
     """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
@@ -65,10 +67,13 @@ class Prune(Arguments):
     """Replace an earlier result, or an unfinished run, in the folder."""
     json: bool = False
     """Print one JSON object instead of the tables."""
+    deployment: Deployment = field(default_factory=Deployment)
     config: PruneConfig = field(default_factory=PruneConfig)
 
     def check(self) -> None:
         self.target()
+        if self.deployment != Deployment() and self.latency is None:
+            raise UsageError("--runtime, --batch and --threads go with --latency.")
 
     def target(self) -> dict[str, Any]:
         """What to reach, as the keyword of :func:`ldrf.prune`."""
@@ -78,18 +83,29 @@ class Prune(Arguments):
             "widths": _pairs("--widths", self.widths, int) or None,
             "keep": _pairs("--keep", self.keep, float) or None,
             "objective": _objective(self.objective),
+            "latency": _latency(self.latency),
         }
         target = {name: value for name, value in given.items() if value is not None}
         if len(target) != 1:
             raise UsageError(
-                "Say what to reach with exactly one of --speedup, --params, --widths, --keep and --objective."
+                "Say what to reach with exactly one of --speedup, --params, --widths, --keep, --objective and "
+                "--latency."
             )
-        return target
+        return target | ({"deployment": self.deployment} if self.latency is not None else {})
 
 
 def _objective(text: str | None) -> tuple[str, float] | None:
     """NAME=RATIO as a name and a number."""
     return None if text is None else next(iter(_pairs("--objective", (text,), float, "params=2").items()))
+
+
+def _latency(text: str | None) -> float | str | None:
+    """A ratio as a number, a time as it stands."""
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        milliseconds(str(text))  # a wrong unit is told here
+        return text
 
 
 def _pairs(
