@@ -33,21 +33,21 @@ def prepare(model: nn.Module, inputs: Inputs, threads: int) -> Prepared:
         export_onnx(model, inputs, file)
         exported = onnx.load(file)
     try:
-        return _prepared(exported, inputs, threads)
+        return _prepared(model, exported, inputs, threads)
     except Exception as problem:
         raise LdrfError(f"onnxruntime cannot take {type(model).__name__}: {first_line(problem)}") from problem
 
 
-def _prepared(exported: Any, inputs: Inputs, threads: int) -> Prepared:
+def _prepared(model: nn.Module, exported: Any, inputs: Inputs, threads: int) -> Prepared:
     session = onnx_session(exported.SerializeToString(), threads)
     names = [entry.name for entry in session.get_inputs()]
     fed = {name: tensor.numpy() for name, tensor in zip(names, inputs.tensors(), strict=True)}
-    outputs = session.run(None, fed)
+    session.run(None, fed)
 
     def cut(slim: nn.Module, left: Left) -> Prepared | None:
         """The cut network from the file of the whole one; None where that does not compute what ``slim`` does."""
         try:
-            smaller = cut_onnx(exported, left)
+            smaller = cut_onnx(exported, left, model.state_dict(), inputs.rows)
             own = onnx_session(smaller.SerializeToString(), threads)
             if not _same(own.run(None, fed), slim, inputs):
                 return None
@@ -55,7 +55,6 @@ def _prepared(exported: Any, inputs: Inputs, threads: int) -> Prepared:
             return None
         return Prepared(lambda: own.run(None, fed))
 
-    del outputs
     return Prepared(lambda: session.run(None, fed), cut)
 
 
