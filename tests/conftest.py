@@ -18,7 +18,7 @@ settings.register_profile("ldrf", deadline=None, max_examples=20, derandomize=Tr
 settings.load_profile("ldrf")
 
 Kind = type[nn.Module]
-ABOUT_EXPORT = {"tracing", "test_verification", "test_export"}  # folders and files
+ABOUT_EXPORT = {"test_layer_reading", "test_trace", "test_verification", "test_export"}  # files
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -32,11 +32,37 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         chosen = set(first.values())
         config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
         items[:] = [item for item in items if item in chosen]
+    items[:] = _in_two_halves(items)
+
+
+def _in_two_halves(items: list[pytest.Item]) -> list[pytest.Item]:
+    """xdist gives the first half to the first of two workers, and the end of the longer one to whoever is idle.
+
+    Each half begins with its slow tests, so that no worker is left alone with one. Then come the tests of every second
+    network of networks.py, so that each network is traced by one worker.
+    """
     files = list(dict.fromkeys(item.path for item in items if _is_slow(item)))
-    turns = [[i for i in items if _is_slow(i) and files.index(i.path) % 2 == turn] for turn in (0, 1)]
-    rest = [item for item in items if not _is_slow(item)]
-    half = max(0, len(items) // 2 - len(turns[0]))  # xdist gives the first half to the first of two workers
-    items[:] = [*turns[0], *rest[:half], *turns[1], *rest[half:]]
+    slow = [[i for i in items if _is_slow(i) and files.index(i.path) % 2 == half] for half in (0, 1)]
+    others = [item for item in items if not _is_slow(item)]
+    known = [[i for i in others if (kind := _kind(i)) is not None and kind % 2 == half] for half in (0, 1)]
+    rest = [item for item in others if _kind(item) is None]
+    start = [slow[half] + known[half] for half in (0, 1)]
+    more = max(0, len(items) // 2 - len(start[0]))
+    return [*start[0], *rest[:more], *start[1], *rest[more:]]
+
+
+def _kind(item: pytest.Item) -> int | None:
+    """The number of the network in networks.py that a test is about, if it is about one."""
+    from networks import CASES, Case
+
+    kinds = [case.kind for case in CASES]
+    for value in (
+        item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
+    ):
+        kind = value.kind if isinstance(value, Case) else value
+        if kind in kinds:
+            return kinds.index(kind)
+    return None
 
 
 def _is_slow(item: pytest.Item) -> bool:
@@ -44,17 +70,18 @@ def _is_slow(item: pytest.Item) -> bool:
 
 
 def pytest_runtest_setup() -> None:
-    torch.manual_seed(0)  # so that no test depends on which ones ran before it
+    # So that no test depends on which ones ran before it; torch.manual_seed notes the whole stack, which takes longer.
+    torch.default_generator.manual_seed(0)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def exported_once() -> Iterator[None]:
-    """A network that was exported before is not exported again: that takes most of the time of a small ``prune``."""
-    from exported_once import ExportedOnce
+    """A network is exported once, and so is its slim one: that takes most of the time of a small ``prune``."""
+    from exported_once import CheckedOnce, ExportedOnce
 
     from ldrf.tracing.export import export_program
 
-    with _exporting_by(ExportedOnce(export_program)):
+    with _exporting_by(ExportedOnce(export_program), CheckedOnce(export_program)):
         yield
 
 
@@ -72,17 +99,17 @@ def exported_anew(request: pytest.FixtureRequest) -> Iterator[None]:
     from ldrf.tracing.export import export_program
 
     if {request.path.stem, request.path.parent.name} & ABOUT_EXPORT:
-        with _exporting_by(export_program):
+        with _exporting_by(export_program, export_program):
             yield
     else:
         yield
 
 
 @contextmanager
-def _exporting_by(export: Callable[..., Any]) -> Iterator[None]:
+def _exporting_by(dense: Callable[..., Any], slim: Callable[..., Any]) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("ldrf.tracing.trace", "ldrf.recomposition.verification"):
-            patch.setattr(f"{module}.export_program", export)
+        patch.setattr("ldrf.tracing.trace.export_program", dense)
+        patch.setattr("ldrf.recomposition.verification.export_program", slim)
         yield
 
 

@@ -77,3 +77,35 @@ class ExportedOnce:
         if not any(node.op == "get_attr" for node in program.graph.nodes):  # these hold tensors or graphs of the model
             self._known[key] = Program(copy.deepcopy(program.graph), program.graph_signature, dict(program.constants))
         return program
+
+
+# Attributes that say how wide a layer is, or hold its tensors and parts.
+SIZES = (int, tuple, list, dict, set, Tensor, nn.Module)
+
+
+def _is_option(value: Any) -> bool:
+    return isinstance(value, bool) or not isinstance(value, SIZES)
+
+
+def structure(model: nn.Module, example: Inputs) -> tuple[Any, ...] | None:
+    """What a model's code depends on apart from its widths, or None for a class that a test makes for itself."""
+    kinds = tuple((name, type(module)) for name, module in model.named_modules())
+    if any("<locals>" in kind.__qualname__ for _, kind in kinds):
+        return None
+    code = tuple(kind.forward for _, kind in kinds)
+    options = tuple(repr(v) for module in model.modules() for v in vars(module).values() if _is_option(v))
+    given = tuple(a.ndim if isinstance(a, Tensor) else repr(a) for a in tree_leaves((example.args, example.kwargs)))
+    return kinds, code, options, given, tuple(example.kwargs)
+
+
+class CheckedOnce:
+    """An export whose program nobody reads: done once for the networks that differ in their widths alone."""
+
+    def __init__(self, export: Export) -> None:
+        self._export, self._checked = export, set[Any]()
+
+    def __call__(self, model: nn.Module, example: Inputs) -> None:
+        like = structure(model, example)
+        if like is None or like not in self._checked:
+            self._export(model, example)  # raises where it cannot be exported, and is then tried again
+            self._checked.add(like)

@@ -1,8 +1,8 @@
 """Prunes a small network again and again, kills it with SIGKILL at random moments, resumes it, and compares the bits.
 
-``python tests/killed_runs.py FOLDER KILLS SEED`` prints one line of JSON: kills by what the run was doing, runs that
-came to their end, and how many of those ended with other bits than an uninterrupted run. Every attempt is a process of
-its own, forked when torch is imported and the network traced already.
+``killed`` says how many kills there were by what the run was doing, how many runs came to their end, and how many of
+those ended with other bits than an uninterrupted run. Every attempt is a process of its own, forked when torch is
+imported and the network traced already.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -12,10 +12,10 @@ import os
 import random
 import shutil
 import signal
-import sys
 import time
 from collections import Counter
 from pathlib import Path
+from unittest.mock import patch
 
 import torch
 from networks import images, settled
@@ -25,13 +25,13 @@ import ldrf
 import ldrf.pipeline
 from ldrf.calibration.network import read_network
 
-CONFIG = ldrf.PruneConfig(steps=10, joint_steps=20, chunk=16, memory="100kB", energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=6, joint_steps=4, chunk=16, memory="50kB", energy=0.1)
 
 
 def network() -> nn.Module:
     torch.manual_seed(0)
     width, layers = 16, []
-    for i in range(5):
+    for i in range(4):
         layers += [nn.Conv2d(width if i else 3, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU()]
     return settled(nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 5)))
 
@@ -42,7 +42,7 @@ def attempt(folder: Path, tell: int) -> None:
     def say(event: str, _: dict) -> None:
         os.write(tell, f"{event}\n".encode())
 
-    ldrf.prune(network(), [images(64)], speedup=2.0, config=CONFIG, out=folder, resume=True, on_event=say)
+    ldrf.prune(network(), [images(32)], speedup=2.0, config=CONFIG, out=folder, resume=True, on_event=say)
 
 
 def started(folder: Path) -> tuple[int, int]:
@@ -58,7 +58,7 @@ def started(folder: Path) -> tuple[int, int]:
         attempt(folder, write)
         code = 0
     finally:
-        os._exit(code)
+        os._exit(code)  # nothing of the tests' own is cleaned up by this process
 
 
 def outcome(folder: Path) -> tuple[dict, dict]:
@@ -85,15 +85,18 @@ def timed(folder: Path) -> float:
     start = time.monotonic()
     child, pipe = started(folder)
     if os.waitpid(child, 0)[1] != 0:
-        raise SystemExit("the uninterrupted run failed")
+        raise AssertionError("the uninterrupted run failed")
     os.close(pipe)
     return time.monotonic() - start
 
 
-def main(root: Path, kills: int, seed: int) -> dict:
-    draw = random.Random(seed)
-    traced = read_network(network(), [images(64)], (), CONFIG)
-    ldrf.run.read_network = lambda *_: traced
+def killed(root: Path, kills: int, seed: int) -> dict:
+    traced = read_network(network(), [images(32)], (), CONFIG)
+    with patch("ldrf.run.read_network", lambda *_: traced):
+        return _killed(root, kills, random.Random(seed))
+
+
+def _killed(root: Path, kills: int, draw: random.Random) -> dict:
     seconds = timed(root / "whole")
     wanted, folder = outcome(root / "whole"), root / "killed"
     hit: Counter[str] = Counter()
@@ -109,19 +112,14 @@ def main(root: Path, kills: int, seed: int) -> dict:
             hit[seen[-1] if seen else "start"] += 1
             in_a_row += 1
         elif code != 0:
-            raise SystemExit(f"a resumed run failed after {in_a_row} kills")
+            raise AssertionError(f"a resumed run failed after {in_a_row} kills")
         if code == 0 or (folder / "ldrf.json").exists() and not (folder / "ldrf-journal").exists():
             ended, most, in_a_row = ended + 1, max(most, in_a_row), 0
             differing += not same(outcome(folder), wanted)
             left = [p.name for p in root.iterdir() if p.name not in ("whole", "killed")]
             if [p.name for p in folder.iterdir() if p.name.startswith(("ldrf-", "."))]:
-                raise SystemExit(f"a finished run left something in its folder: {os.listdir(folder)}")
+                raise AssertionError(f"a finished run left something in its folder: {os.listdir(folder)}")
             shutil.rmtree(folder)
             if left and code == 0:
-                raise SystemExit(f"a finished run left something beside its folder: {left}")
+                raise AssertionError(f"a finished run left something beside its folder: {left}")
     return {"kills": sum(hit.values()), "while": dict(hit), "ended": ended, "differing": differing, "most": most}
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

@@ -447,7 +447,7 @@ def unread(net: Network, kept: Mapping[str, Tensor]) -> nn.Module:
 
 def make(kind: type[nn.Module], seed: int = 0) -> nn.Module:
     """A settled network of this class."""
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     return settled(kind(), seed)
 
 

@@ -1,5 +1,6 @@
 """What the tests let several processes do together, and a single one alone: the same functions."""
 
+import contextlib
 import os
 import signal
 import time
@@ -16,14 +17,16 @@ from torch import Tensor, nn
 
 import ldrf
 import ldrf.pipeline
+from ldrf import cli
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.calibration.network import read_network
+from ldrf.cli.torchrun import GIVEN
 from ldrf.finetuning.data import own_batches, parts
 from ldrf.finetuning.shared_norms import shared_norms
 from ldrf.runtime import processes
 from ldrf.saving.journal import Journal
 
-CONFIG = ldrf.PruneConfig(steps=12, joint_steps=24, augment=True, chunk=8, energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=6, joint_steps=8, augment=True, chunk=8, energy=0.1)
 MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data")
 TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2)
 
@@ -175,3 +178,13 @@ def resume(rank: int, count: int, folder: str, stopped: bool) -> None:
         except KeyboardInterrupt:
             assert stopped
     dist.destroy_process_group()
+
+
+def command(rank: int, count: int, folder: str, port: int, argv: list[str]) -> None:
+    """One of ``count`` processes as torchrun starts them, with the command ``argv``; what it prints is kept."""
+    torch.set_num_threads(1)
+    os.environ |= dict(zip(GIVEN, (str(rank), str(count), "localhost", str(port)), strict=True))
+    with Path(folder, f"printed-by-{rank}").open("w") as printed, contextlib.redirect_stdout(printed):
+        code = cli.main(argv)
+    if code:
+        raise SystemExit(code)

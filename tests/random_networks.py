@@ -261,7 +261,7 @@ class Built(nn.Module):
 
     def __init__(self, plan: Drawn) -> None:
         super().__init__()
-        torch.manual_seed(plan.seed)
+        torch.default_generator.manual_seed(plan.seed)
         self.plan, width = plan, 6
         self.stem, self.blocks = nn.Conv2d(3, width, 3, padding=1), nn.ModuleList()
         for piece in plan.pieces:

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,7 @@ def modules(folder: str) -> list[Path]:
     return sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]
 
 
+@cache
 def imports(file: Path) -> set[str]:
     """Dotted names that a file imports, wherever in it."""
     names: set[str] = set()
@@ -137,6 +139,7 @@ def test_every_module_of_the_engine_has_a_test_file_of_its_own_name(folder: str)
     assert not missing
 
 
+@pytest.mark.slow
 def test_no_function_is_longer_than_60_lines():
     long = []
     for file in PACKAGE.rglob("*.py"):

@@ -171,6 +171,7 @@ def test_a_model_that_cannot_be_traced_says_which_line():
         prune(settled(Undecided()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "held"), [(Tied, ("one", "two")), (CalledTwice, ("inner",))])
 def test_shared_weights_keep_their_width_and_say_so(kind, held):
     model = make(kind)
@@ -186,6 +187,7 @@ def test_shared_weights_keep_their_width_and_say_so(kind, held):
         prune(make(kind), widths={held[0]: 4})
 
 
+@pytest.mark.slow
 def test_frozen_parameters_are_pruned_and_stay_frozen():
     model = make(Chain).requires_grad_(False)
     slim = prune(model).model

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from exported_once import ExportedOnce, likeness
+from exported_once import CheckedOnce, ExportedOnce, likeness
 from networks import Chain, Residual, Tied, images, make
 from torch import nn
 
@@ -23,6 +23,7 @@ def text(program) -> list[str]:
     return [node.format_node() or str(node) for node in program.graph.nodes]
 
 
+@pytest.mark.slow
 def test_the_second_export_is_a_graph_of_its_own_with_the_same_nodes(export):
     model = make(Residual)
     first = export(model, BATCH, decomposed=True)
@@ -87,3 +88,26 @@ def test_a_class_within_a_test_is_exported_every_time(export):
     for _ in range(2):
         export(make(Own), BATCH)
     assert export.hits == 0 and likeness(make(Own), BATCH) is None
+
+
+def test_a_slim_model_is_checked_once_for_all_widths():
+    checked = []
+    check = CheckedOnce(lambda model, _: checked.append(model))
+    wide, narrow, other = make(Chain), make(Chain), make(Residual)
+    narrow.conv1, narrow.bn1 = nn.Conv2d(3, 4, 3, padding=1).eval(), nn.BatchNorm2d(4).eval()
+    for model in (wide, narrow, wide, other):
+        check(model, BATCH)
+    assert checked == [wide, other]
+    vars(wide)["mode"] = "other"
+    check(wide, BATCH)
+    assert checked == [wide, other, wide], "its code may read that"
+
+
+def test_a_slim_model_that_cannot_be_exported_is_tried_every_time():
+    def refuse(*_: object) -> None:
+        raise ValueError
+
+    check = CheckedOnce(refuse)
+    for _ in range(2):
+        with pytest.raises(ValueError):
+            check(make(Chain), BATCH)

@@ -13,6 +13,7 @@ from ldrf.inspection import inspect_network
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 
+@pytest.mark.slow
 def test_units_name_what_is_cut_with_them_and_who_reads_them(network):
     found = inspect_network(network(Grouped), ldrf.PruneConfig())
     unit = found.units[0]
@@ -22,6 +23,7 @@ def test_units_name_what_is_cut_with_them_and_who_reads_them(network):
     assert 0 < unit.macs <= found.macs
 
 
+@pytest.mark.slow
 def test_share_and_largest_speedup_follow_from_the_costs(network):
     chain = inspect_network(network(Chain), ldrf.PruneConfig(energy=0.2))
     assert chain.share == 1.0 and chain.speedup > 2 and chain.coupled_speedup == chain.speedup
@@ -44,6 +46,7 @@ def test_every_layer_left_alone_is_listed_with_its_reason(network):
     assert "the largest speedup is" in text
 
 
+@pytest.mark.slow
 def test_the_command_prints_the_same(capsys):
     assert main(["inspect", "resnet20", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
@@ -64,6 +67,7 @@ def test_wrong_commands_say_what_is_wrong(argv, words, capsys):
     assert words in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_bundled_network_is_looked_at_with_its_own_weights_and_others_say_that_they_are_random(capsys):
     assert main(["inspect", "vgg9", "--json"]) == 0
     bundled = json.loads(capsys.readouterr().out)

@@ -260,6 +260,7 @@ class Late(Chain):
         return F.dropout(super().forward(x), 0.2, training=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Dropped, Noisy, Late])
 def test_outputs_that_depend_on_chance_are_warned_of_and_pruned(kind):
     torch.manual_seed(0)
@@ -277,6 +278,7 @@ def test_outputs_that_depend_on_chance_are_warned_of_and_pruned(kind):
     assert float(gap) < 0.1
 
 
+@pytest.mark.slow
 def test_dropout_that_eval_turns_off_is_not_warned_of():
     model = settled(nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, 5)))
     with warnings.catch_warnings():

@@ -49,6 +49,7 @@ def wide(kind: type[nn.Module]) -> nn.Module:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Chain, Mlp])
 @pytest.mark.parametrize("allocation", ["error", "paper", "uniform"])
 def test_the_speedup_is_met_within_two_percent(kind, allocation):
@@ -67,6 +68,7 @@ def test_the_speedup_is_met_within_two_percent(kind, allocation):
         )
 
 
+@pytest.mark.slow
 def test_the_parameter_ratio_is_met_within_two_percent():
     model = wide(Chain)
     result = ldrf.prune(model, [images(32)], params=2.0, config=replace(FAST, multiple=1))
@@ -181,6 +183,7 @@ def test_redundant_neurons_cost_nothing():
     assert float(gap.detach()) < 1e-4
 
 
+@pytest.mark.slow
 def test_batches_come_in_any_form():
     model, x = make(Chain), images(32)
     widths = {"conv1": 6}

@@ -140,6 +140,7 @@ def test_scores_of_low_rank_lose_nothing(layout: str, bias: bool):
     torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["fused", "packed"])
 def test_all_methods_cut_queries_and_keys(layout: str):
     model = made(layout)
@@ -154,6 +155,7 @@ def test_all_methods_cut_queries_and_keys(layout: str):
         assert result.widths[name] == 2 and result.model(tokens(3)).shape == (3, 5, WIDTH)
 
 
+@pytest.mark.slow
 def test_the_svd_is_far_better_than_the_cut_and_a_target_finds_the_width():
     model = made("fused")
     result = ldrf.prune(model, [tokens(256)], speedup=1.3, config=ldrf.PruneConfig(steps=20, joint_steps=40))
@@ -162,6 +164,7 @@ def test_the_svd_is_far_better_than_the_cut_and_a_target_finds_the_width():
     assert one.history[0].error < 0.7 * one.history[0].cut_error
 
 
+@pytest.mark.slow
 def test_heads_that_share_keys_are_cut_without_a_turn():
     torch.manual_seed(0)
     model = Grouped().eval()
@@ -183,6 +186,7 @@ class Numbered(Attention):
         return tuple(f(x).unflatten(-1, (-1, self.each)).transpose(1, 2) for f in (self.q, self.k, self.v))
 
 
+@pytest.mark.slow
 def test_one_number_does_not_follow_two_widths():
     torch.manual_seed(0)
     net = network(Numbered().eval())
@@ -196,6 +200,7 @@ class Spelt(Numbered):
         return tuple(f(x).unflatten(-1, (HEADS, self.each)).transpose(1, 2) for f in (self.q, self.k, self.v))
 
 
+@pytest.mark.slow
 def test_widths_that_share_a_number_go_together():
     torch.manual_seed(0)
     model = Spelt().eval()

@@ -10,6 +10,7 @@ from ldrf.cli import main
 ARCHITECTURE = ("--architecture", "plugin.py:net")
 
 
+@pytest.mark.slow
 def test_bench_compares_with_the_dense_model(here, capsys):
     argv = ["bench", "slim", *ARCHITECTURE, "--batch", "1,2", "--seconds", "0.003"]
     assert main([*argv, "--json"]) == 0

@@ -95,6 +95,7 @@ def test_a_wrong_amount_of_memory_is_told(plugin, core, memory, capsys):
     assert "memory" in capsys.readouterr().err and not core.pruned
 
 
+@pytest.mark.slow
 def test_the_whole_way_from_a_file_to_a_slim_network(plugin, capsys):
     assert main(prune_args(plugin, "--speedup", "1.5", "--steps", "5", "--json")) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -116,6 +117,7 @@ def test_the_whole_way_from_a_file_to_a_slim_network(plugin, capsys):
     assert json.loads(capsys.readouterr().out)["layers"][0]["width"] == printed["widths"]["0"]
 
 
+@pytest.mark.slow
 def test_a_slim_network_can_be_pruned_again(plugin, capsys):
     assert main(prune_args(plugin, "--widths", "0=6", "--solver", "closed-form")) == 0
     argv = ["prune", "out", "--architecture", "plugin.py:net", "--data", "plugin.py:data", "--out", "again"]

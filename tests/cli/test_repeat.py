@@ -45,6 +45,7 @@ def told(capsys) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_the_same_bits_come_out_again(made, capsys):
     assert main(["repeat", "out", *CODE, "--json"]) == 0
     found = told(capsys)

@@ -164,6 +164,7 @@ def test_a_quick_run_is_one_of_the_bundled_network(tmp_path, monkeypatch, capsys
     assert found["cells"]["dense"]["outcome"]["top1"] > 75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if name != "vgg9-cifar10"])
 def test_one_cell_of_every_recipe_runs(name, narrow, capsys):
     first = next(c.name for c in RECIPES[name].cells(RECIPES[name].quick) if c.name != "dense")

@@ -60,6 +60,7 @@ def test_the_package_imports_nothing_until_it_is_used():
     assert run("import ldrf; ldrf.__version__; ldrf.LdrfError; dir(ldrf)")[0] == []
 
 
+@pytest.mark.slow
 def test_using_the_library_imports_no_tool_that_it_does_not_need():
     imported, *_ = run("import ldrf; ldrf.prune; ldrf.finetune; ldrf.export")
     assert "torch" in imported

@@ -31,6 +31,7 @@ def test_the_bundled_files_stay_small():
     assert sum(f.stat().st_size for f in ASSETS.glob("cifar10_*")) < 8 * 2**20
 
 
+@pytest.mark.slow
 def test_packing_is_lossless(tmp_path):
     train, test = made(80, 0), made(40, 1)
     save_sample(train, test, tmp_path)

@@ -61,30 +61,31 @@ def test_names_in_the_pages_exist(page):
                 assert hasattr(importlib.import_module(module), name), f"{module}.{name}"
 
 
-def generate(root: Path, *argv: str) -> subprocess.CompletedProcess[str]:
-    """Run the script that writes the generated parts of the pages under ``root``."""
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "docs/generate.py", *argv], cwd=root, env=env, capture_output=True, text=True
-    )
+@pytest.fixture
+def generator(monkeypatch):
+    """The script that writes the generated parts of the pages."""
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("generate")
 
 
-def test_generated_parts_of_the_pages_are_up_to_date():
-    done = generate(ROOT, "--check")
-    assert done.returncode == 0, f"run 'python docs/generate.py':\n{done.stdout}{done.stderr}"
+@pytest.mark.slow
+def test_generated_parts_of_the_pages_are_up_to_date(generator, capsys):
+    assert generator.main(["--check"]) == 0, f"run 'python docs/generate.py': {capsys.readouterr().out}"
 
 
-def test_a_stale_page_is_named_and_mended(tmp_path):
-    for part in ("docs", "examples", "ldrf"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__", "assets"))
-    page, picture = tmp_path / "docs" / "cli.md", tmp_path / "docs" / "figures" / "architecture.svg"
+@pytest.mark.slow
+def test_a_stale_page_is_named_and_mended(generator, monkeypatch, tmp_path, capsys):
+    docs = shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    page, picture = docs / "cli.md", docs / "figures" / "architecture.svg"
+    monkeypatch.setattr(generator, "DOCS", docs)
+    monkeypatch.setattr(generator, "PICTURE", picture)
     fresh = page.read_text()
     page.write_text(fresh.replace("--speedup FLOAT", "--faster FLOAT"))
     picture.unlink()
-    done = generate(tmp_path, "--check")
-    assert done.returncode == 1 and done.stdout == "stale: docs/cli.md\nstale: docs/figures/architecture.svg\n"
+    assert generator.main(["--check"]) == 1
+    assert capsys.readouterr().out == "stale: docs/cli.md\nstale: docs/figures/architecture.svg\n"
     assert "--faster" in page.read_text() and not picture.exists()
-    assert generate(tmp_path).returncode == 0
+    assert generator.main([]) == 0
     assert page.read_text() == fresh and picture.exists()
 
 

@@ -150,6 +150,7 @@ def outcome_of_command(folder: Path, base: Saved, command: str, capsys) -> str:
     return f"{command} {'done' if code == 0 else 'refused'}"
 
 
+@pytest.mark.slow
 def test_mutated_folders_are_refused_or_right(saved, tmp_path, monkeypatch, capsys):
     (tmp_path / "nets.py").write_text(NETS.format(tests=str(Path(__file__).parents[1])))
     monkeypatch.chdir(tmp_path)

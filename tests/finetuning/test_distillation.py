@@ -10,6 +10,7 @@ from ldrf.finetuning.distillation import embedding_distance, meeting_points, out
 from ldrf.inputs import Inputs
 
 
+@pytest.mark.slow
 def test_blocks_that_kept_their_shape_are_meeting_points(pruned):
     inputs = Inputs((images(2),), {})
     assert meeting_points(make(Residual), pruned(Residual).model, inputs) == ("block1", "block2")

@@ -152,6 +152,7 @@ def test_labels_are_unread_unless_wanted(cut, dense, tuned):
         ldrf.finetune(cut, dense, mislabelled, config=replace(CONFIG, labels=1.0))
 
 
+@pytest.mark.slow
 def test_outputs_that_are_not_scores_are_matched_too(pruned):
     dense = make(Branches)
     config = replace(CONFIG, epochs=2)

@@ -83,6 +83,7 @@ def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(
     assert run.best_epoch == best
 
 
+@pytest.mark.slow
 def test_a_state_of_another_form_is_refused(pruned, dense, tmp_path):
     slim, x, config, path = pruned(Residual).model, images(32), replace(CONFIG, epochs=1), tmp_path / "state.pt"
     ldrf.finetune(slim, dense, [x], config=config, resume=path)

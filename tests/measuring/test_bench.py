@@ -53,6 +53,7 @@ def test_it_is_shown_as_tables_and_as_json(found):
     assert math.isfinite(told["timings"][0]["throughput"]) and told["dense"]["macs"] == found.dense.macs
 
 
+@pytest.mark.slow
 def test_onnxruntime_is_timed_too(pruned):
     inputs = Inputs(two_inputs(2), {})
     found = bench(

@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 # pyright: reportGeneralTypeIssues=false
 
+import pytest
 import torch
 from networks import Chain, images
 from rival_checks import findings, halves
@@ -23,6 +24,7 @@ def test_a_step_keeps_what_the_criterion_says(network):
     assert solved.error <= solved.cut_error
 
 
+@pytest.mark.slow
 def test_it_is_closer_to_the_dense_network_than_every_rival(network, prune_known):
     net, fresh = network(Chain), images(64, seed=11)
     gaps = {}

@@ -2,6 +2,7 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
+import pytest
 import torch
 from networks import (
     Chain,
@@ -16,6 +17,7 @@ from ldrf.methods.li2017 import filter_norms
 from ldrf.methods.liu2017 import norm_scales
 
 
+@pytest.mark.slow
 def test_a_neuron_of_several_outputs_has_the_sum_of_their_scores(network):
     net = network(Grouped)
     unit = next(u for u in net.units if u.name == "conv1")
@@ -27,6 +29,7 @@ def test_a_neuron_of_several_outputs_has_the_sum_of_their_scores(network):
     torch.testing.assert_close(norm_scales(net, unit), one @ scales)
 
 
+@pytest.mark.slow
 def test_filter_norms_of_a_transposed_convolution_are_those_of_its_outputs(network):
     net = network(UNet)
     unit = next(u for u in net.units if u.name == "up1")

@@ -19,6 +19,7 @@ import ldrf
 from ldrf.methods.molchanov2017 import score, taylor_terms
 
 
+@pytest.mark.slow
 def test_taylor_terms_of_halves_that_gate_each_other_add_up(network):
     """Removing a neuron removes its value and its gate: both first-order terms count."""
     net = network(Gated)

@@ -67,6 +67,7 @@ class Windows(nn.Module):
         return self.fc(x).view(-1, 64, 5).mean(1) + torch.zeros(5)  # tensors of its own: it is counted on the CPU
 
 
+@pytest.mark.slow
 def test_windows_and_tokens_folded_into_the_batch_are_counted():
     model = settled(Windows())
     net = read_network(model, [images(8)], (), PruneConfig())

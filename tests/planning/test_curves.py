@@ -40,6 +40,7 @@ def test_a_curve_is_what_least_squares_leaves_at_every_width(network):
         assert float(removal.errors[width]) == pytest.approx(error, rel=0.05, abs=2e-3)
 
 
+@pytest.mark.slow
 def test_curves_fall_with_the_width_and_end_at_zero(network):
     net = network(VitBlock)
     for removal in removal_curves(net, Target("speedup", 1.2), surveyed(net), CONFIG).values():

@@ -58,6 +58,7 @@ def _batches(labels: bool = True, rows: int = 96) -> list:
     return [(x[i : i + 32], y[i : i + 32]) if labels else x[i : i + 32] for i in range(0, rows, 32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("labels", [True, False])
 def test_stops_at_the_first_energy_that_recovers(trained, labels):
     found = find_energy(trained, _batches(labels), epsilon=0.1, step=0.2, steps=8)
@@ -82,6 +83,7 @@ def test_unrecovered_gives_the_top_energy(trained):
     assert [t.energy for t in found.trials] == [0.05, 0.09, 0.1]
 
 
+@pytest.mark.slow
 def test_outputs_that_are_no_scores_are_judged_by_their_error(trained):
     model = Net(maps=True)
     model.load_state_dict(trained.state_dict())

@@ -52,6 +52,7 @@ def error(model: nn.Module, dense: nn.Module, x: Tensor) -> float:
         return float((model(x) - dense(x)).square().sum() / dense(x).square().sum())
 
 
+@pytest.mark.slow
 def test_where_units_mislead_the_plainly_cut_network_is_returned():
     model, x = misled(), images(64)
     with pytest.warns(ldrf.LdrfWarning, match="plain cutting does better than reconstruction"):

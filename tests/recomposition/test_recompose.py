@@ -121,6 +121,7 @@ def test_the_slim_model_takes_training_steps(pruned, kind):
     assert losses[-1] < losses[0] < 100
 
 
+@pytest.mark.slow
 def test_the_users_model_is_untouched_in_every_bit():
     model = make(Residual).train()
     for parameter in model.block1.parameters():
@@ -148,6 +149,7 @@ def test_the_dtype_is_kept(dtype):
     assert torch.isfinite(slim.float()(images(2))).all()
 
 
+@pytest.mark.slow
 def test_channels_last_is_kept_and_changes_nothing():
     plain = make(Residual)
     last = make(Residual).to(memory_format=torch.channels_last)
@@ -174,6 +176,7 @@ def test_plain_cutting_equals_zeroed_columns(network, case: Case):
     torch.testing.assert_close(outputs(slim, batch), outputs(masked, batch), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_slim_graph_is_the_slim_model(network, pruned):
     """Folding the slim model again and interpreting it gives what the eager slim model gives."""
     for kind in (Chain, Carriers):

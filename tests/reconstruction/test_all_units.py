@@ -56,6 +56,7 @@ def test_other_networks_lose_nothing(kind: type[nn.Module]):
     assert joint.held_out.reconstructed <= alone.held_out.reconstructed
 
 
+@pytest.mark.slow
 def test_by_default_there_are_eight_times_the_steps_of_a_unit_and_0_is_the_papers_algorithm():
     model, x = make(Inverted), images(64)
     states = [pruned(model, x, steps=5, joint_steps=steps).model.state_dict() for steps in (None, 40, 0)]
@@ -114,6 +115,7 @@ def test_networks_with_no_goals_but_their_outputs_stay_as_they_are(kind: type[nn
     assert reconstruct_together(network, walk, replace(CONFIG, joint_steps=5)) is None
 
 
+@pytest.mark.slow
 def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(monkeypatch: pytest.MonkeyPatch):
     model, x, calls = make(Chain), images(96), []
 

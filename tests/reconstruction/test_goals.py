@@ -47,6 +47,7 @@ def test_a_layer_at_full_width_is_compared_before_and_behind_its_activation():
     assert goal_weights(network, meeting_points(network, walk.slim), []).keys() == {output}
 
 
+@pytest.mark.slow
 def test_where_there_are_residual_sums_a_layer_at_full_width_counts_no_more_than_they_do():
     network, _ = half_cut(Bottleneck)
     layer = next(layer for layer in network.trace.layers if layer.name == "conv2")

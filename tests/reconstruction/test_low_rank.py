@@ -3,6 +3,7 @@
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 # pyright: reportOptionalMemberAccess=false, reportGeneralTypeIssues=false
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -61,6 +62,7 @@ def test_the_product_is_the_truncated_svd():
         torch.testing.assert_close(right @ left, u[:, :rank] * s[:rank] @ v[:rank])
 
 
+@pytest.mark.slow
 def test_heads_of_low_rank_lose_nothing():
     torch.manual_seed(0)
     for bias in (True, False):

@@ -83,6 +83,7 @@ class SelfGated(nn.Module):
         return self.two(x * torch.sigmoid(self.gate(x.mean((2, 3), keepdim=True)))).mean((2, 3))
 
 
+@pytest.mark.slow
 def test_a_gate_that_reads_what_it_scales():
     model = settled(SelfGated(), 0)
     result = ldrf.prune(

@@ -91,6 +91,7 @@ def press(browser: Any, table: str, place: int) -> str | None:
     return head.get_attribute("aria-sort")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["one", "several"])
 def test_it_loads_without_a_word_on_the_console_or_a_request(show, pages, page):
     browser = show(page)

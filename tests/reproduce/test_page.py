@@ -87,6 +87,7 @@ def test_a_page_is_made_of_whatever_is_done(recipe, share, tmp_path):
         assert len({row.count(" | ") for row in rows}) <= 1 and "None" not in block and "nan" not in block
 
 
+@pytest.mark.slow
 def test_the_papers_number_ours_and_the_difference_stand_in_one_row(tmp_path):
     write(results(RECIPES["vgg9-cifar10"]), tmp_path)
     page = write_page(tmp_path, tmp_path / "docs")[0].read_text()
@@ -115,6 +116,7 @@ def test_a_quick_run_makes_every_table_and_figure(name, tmp_path):
     assert told <= {cell.name for cell in RECIPES[name].cells(RECIPES[name].full)}
 
 
+@pytest.mark.slow
 def test_the_page_says_what_a_quick_run_leaves_out(tmp_path):
     write(results(RECIPES["vgg9-cifar10"], quick=True), tmp_path)
     page = write_page(tmp_path, tmp_path / "docs")[0].read_text()
@@ -124,6 +126,7 @@ def test_the_page_says_what_a_quick_run_leaves_out(tmp_path):
     assert "quick run" not in write_page(tmp_path, tmp_path / "docs")[0].read_text()
 
 
+@pytest.mark.slow
 def test_the_same_results_give_the_same_bytes(tmp_path):
     for name in ("one", "two"):
         write(results(RECIPES["vgg9-cifar10"]), tmp_path / name)

@@ -20,6 +20,7 @@ def test_every_external_method_has_a_title_and_a_colour_and_an_adapter():
         assert callable(load_factory(f"{BENCHMARKS}/{known.adapter}"))
 
 
+@pytest.mark.slow
 def test_torch_pruning_meets_the_speedup_and_leaves_the_model_as_it_was():
     pytest.importorskip("torch_pruning")
     model, x = make(Residual), images(8)

@@ -56,6 +56,7 @@ def test_such_models_are_fine_tuned(model):
         assert (result.model(x) - dense(x)).square().mean() < (model(x) - dense(x)).square().mean()
 
 
+@pytest.mark.slow
 def test_a_model_given_with_channels_last_is_pruned_in_the_usual_order():
     layers = [nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, 1, 2), nn.ReLU(), nn.Conv2d(4, 5, 3)]
     model, x = nn.Sequential(*layers).eval(), images(32, shape=(3, 8, 8))

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -145,25 +146,29 @@ def prune_command(factory: str, out: Path) -> list[Any]:
     return ["prune", f"{here}:{factory}", "--data", f"{here}:data", "--out", out, "--speedup", 1.5, *steps]
 
 
+def printed_by_two(folder: Path, *argv: Any) -> str:
+    """What a command prints in two processes that have what torchrun gives them."""
+    folder.mkdir()
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        port = free.getsockname()[1]
+    start(process_jobs.command, 2, str(folder), port, [str(part) for part in argv])
+    assert not (folder / "printed-by-1").read_text(), "one voice"
+    return (folder / "printed-by-0").read_text()
+
+
 @pytest.mark.slow
-def test_torchrun_prunes_and_tunes_with_one_voice(tmp_path):
-    done = torchrun(*prune_command("factory", tmp_path / "slim"), "--chunk", 8, "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)  # one object, not two
+def test_two_processes_prune_and_tune_with_one_voice(tmp_path):
+    slim, tuned = tmp_path / "results" / "slim", tmp_path / "results" / "tuned"
+    told = json.loads(printed_by_two(tmp_path / "1", *prune_command("factory", slim), "--chunk", 8, "--json"))
     assert told["images"] == 37 and told["metrics"]["accuracy"]["images"] == 12
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["slim"]
-    assert sorted(p.name for p in (tmp_path / "slim").iterdir()) == [
-        "ldrf.json",
-        "model.safetensors",
-        "report.html",
-        "report.json",
-    ]
-    data = f"{process_jobs.__file__}:data"
-    tune = ["finetune", tmp_path / "slim", "--data", data, "--out", tmp_path / "tuned", "--epochs", 1, "--batch", 8]
-    done = torchrun(*tune, "--architecture", f"{process_jobs.__file__}:factory")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("Saved in") == 1
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["slim", "tuned"]
+    assert sorted(p.name for p in slim.parent.iterdir()) == ["slim"]
+    assert sorted(p.name for p in slim.iterdir()) == ["ldrf.json", "model.safetensors", "report.html", "report.json"]
+    here = process_jobs.__file__
+    tune = ["finetune", slim, "--data", f"{here}:data", "--out", tuned, "--epochs", 1, "--batch", 8]
+    text = printed_by_two(tmp_path / "2", *tune, "--architecture", f"{here}:factory")
+    assert text.count("Saved in") == 1
+    assert sorted(p.name for p in slim.parent.iterdir()) == ["slim", "tuned"]
 
 
 @pytest.mark.slow

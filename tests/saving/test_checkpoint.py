@@ -113,6 +113,7 @@ def test_an_earlier_result_is_replaced(result, pruned, folder):
     assert [p.name for p in folder.parent.iterdir()] == ["out"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Residual, nn.Linear])
 def test_another_class_is_refused(folder, kind):
     model = kind(2, 2) if kind is nn.Linear else kind()

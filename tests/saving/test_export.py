@@ -23,6 +23,7 @@ print("same", len(x))
 """
 
 
+@pytest.mark.slow
 def test_onnx_runs_in_onnxruntime_at_any_batch_size(pruned, tmp_path):
     import onnxruntime
 
@@ -38,6 +39,7 @@ def test_onnx_runs_in_onnxruntime_at_any_batch_size(pruned, tmp_path):
     assert [p.name for p in done.path.parent.iterdir()] == ["slim.onnx"]
 
 
+@pytest.mark.slow
 def test_onnx_takes_several_inputs_by_name(pruned, tmp_path):
     import onnxruntime
 
@@ -51,6 +53,7 @@ def test_onnx_takes_several_inputs_by_name(pruned, tmp_path):
         torch.testing.assert_close(torch.from_numpy(mine), wanted.detach(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_pt2_loads_in_plain_torch(pruned, tmp_path):
     result = pruned(Chain)
     done = ldrf.export(result, tmp_path / "slim.pt2")
@@ -62,6 +65,7 @@ def test_pt2_loads_in_plain_torch(pruned, tmp_path):
     assert ran.stdout == "same 6\n", ran.stderr
 
 
+@pytest.mark.slow
 def test_pt2_keeps_dicts_and_half_precision(pruned, tmp_path):
     model = pruned(Branches).model.bfloat16()
     try:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from killed_runs import killed
 from networks import Chain, Residual, images, make
 from torch import nn
 
@@ -24,6 +25,7 @@ from ldrf.registry import METHODS
 from ldrf.saving.journal import Journal
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=2, energy=0.1, memory="20kB")
+FORKS = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 HALVES = {"block1.conv1": 4, "block2.conv1": 6}
 
 
@@ -50,6 +52,12 @@ def same(one: ldrf.PruneResult, other: ldrf.PruneResult) -> bool:
     return tensors and curves and (one.widths, one.history) == (other.widths, other.history)
 
 
+@pytest.fixture(scope="module")
+def whole(prune_known) -> ldrf.PruneResult:
+    """What a run that nothing stops ends with."""
+    return prune_known(Residual, widths=HALVES, config=CONFIG)
+
+
 @pytest.fixture
 def stopped(prune_known, tmp_path):
     """``stopped(Residual, ...)``: a folder in which such a run was stopped after its first unit."""
@@ -64,16 +72,12 @@ def stopped(prune_known, tmp_path):
 
 
 @pytest.mark.slow
+@FORKS
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
-    kills = os.environ.get("LDRF_KILLS", "8")
-    script = str(Path(__file__).parents[1] / "killed_runs.py")
-    done = subprocess.run(
-        [sys.executable, script, str(tmp_path), kills, kills], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    print(found)
-    assert found["kills"] == int(kills) and found["ended"] > 0 and found["differing"] == 0
+    kills = int(os.environ.get("LDRF_KILLS", "8"))
+    outcome = killed(tmp_path, kills, seed=kills)
+    print(outcome)
+    assert outcome["kills"] == kills and outcome["ended"] > 0 and outcome["differing"] == 0
 
 
 @pytest.mark.parametrize("method", METHODS.names)
@@ -107,34 +111,31 @@ def test_what_was_done_is_not_done_again(stopped, prune_known, monkeypatch):
     assert tried == ["block2.conv1"]
 
 
-def test_the_memory_may_be_another_on_the_way(stopped, prune_known):
+@pytest.mark.slow
+def test_the_memory_may_be_another_on_the_way(stopped, prune_known, whole):
     folder = stopped(config=replace(CONFIG, memory=10**9))
     resumed = prune_known(Residual, widths=HALVES, config=replace(CONFIG, memory=0), out=folder, resume=True)
-    assert same(resumed, prune_known(Residual, widths=HALVES, config=CONFIG))
+    assert same(resumed, whole)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"config": replace(CONFIG, steps=7)}, "steps is 7 here and was 6 in the folder's run"),
-        ({"seed": 3}, "seed is 3 here and was 0"),
-        ({"widths": None, "speedup": 3.0}, "speedup is 3.0 here and was not given; widths is not given here and was {"),
-        ({"widths": {**HALVES, "block2.conv1": 7}}, '"block2.conv1": 7} here and was'),
-        ({"method": "thinet"}, 'method is "thinet" here and was "ldrf"'),
-    ],
-)
-def test_other_settings_are_refused_with_the_difference(stopped, prune_known, given, words):
+OTHER_SETTINGS = [
+    ({"config": replace(CONFIG, steps=7)}, "steps is 7 here and was 6 in the folder's run"),
+    ({"seed": 3}, "seed is 3 here and was 0"),
+    ({"widths": None, "speedup": 3.0}, "speedup is 3.0 here and was not given; widths is not given here and was {"),
+    ({"widths": {**HALVES, "block2.conv1": 7}}, '"block2.conv1": 7} here and was'),
+    ({"method": "thinet"}, 'method is "thinet" here and was "ldrf"'),
+]
+
+
+def test_other_settings_are_refused_with_the_difference(stopped, prune_known, whole):
     folder = stopped()
-    given = {"widths": HALVES, "config": CONFIG} | given
     before = {p.name: p.read_bytes() for p in (folder / JOURNAL).iterdir()}
-    with pytest.raises(LdrfError, match="holds a run with other settings") as raised:
-        prune_known(Residual, **given, out=folder, resume=True)
-    assert words in str(raised.value) and "or name another folder" in str(raised.value)
-    assert {p.name: p.read_bytes() for p in (folder / JOURNAL).iterdir()} == before
-    assert same(
-        prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True),
-        prune_known(Residual, widths=HALVES, config=CONFIG),
-    )
+    for other, words in OTHER_SETTINGS:
+        with pytest.raises(LdrfError, match="holds a run with other settings") as raised:
+            prune_known(Residual, **{"widths": HALVES, "config": CONFIG} | other, out=folder, resume=True)
+        assert words in str(raised.value) and "or name another folder" in str(raised.value)
+        assert {p.name: p.read_bytes() for p in (folder / JOURNAL).iterdir()} == before
+    assert same(prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True), whole)
 
 
 def test_another_model_other_images_and_other_protected_layers_are_refused(tmp_path):
@@ -161,6 +162,7 @@ def test_an_unfinished_run_is_not_started_over_by_accident(stopped, prune_known)
     assert (folder / JOURNAL / "unit-0000.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_resume_begins_where_nothing_was_done_and_says_where_all_is_done(prune_known, tmp_path):
     given = {"widths": HALVES, "config": CONFIG, "out": tmp_path / "out"}
     once = prune_known(Residual, **given, resume=True)
@@ -171,6 +173,7 @@ def test_resume_begins_where_nothing_was_done_and_says_where_all_is_done(prune_k
     assert same(prune_known(Residual, **given), once), "without it an earlier result is replaced"
 
 
+@pytest.mark.slow
 def test_an_earlier_result_stays_until_the_new_one_is_there(stopped, prune_known, tmp_path):
     prune_known(Residual, widths={"block1.conv1": 6}, config=CONFIG, out=tmp_path / "out")
     before = (tmp_path / "out" / RECORD).read_bytes()
@@ -218,7 +221,7 @@ def test_a_read_only_place_is_refused_before_the_work(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("where", ["learned", "unit-0001", "model", "spilled"])
-def test_a_full_disk_keeps_what_was_done(prune_known, monkeypatch, tmp_path, where):
+def test_a_full_disk_keeps_what_was_done(prune_known, whole, monkeypatch, tmp_path, where):
     folder, given = tmp_path / "out", {"widths": HALVES, "config": CONFIG}
     fsync, spill = os.fsync, SpillFile.write
     units: list[str] = []
@@ -239,7 +242,7 @@ def test_a_full_disk_keeps_what_was_done(prune_known, monkeypatch, tmp_path, whe
         with pytest.raises(LdrfError, match="No space left on device"):
             prune_known(Residual, **given, out=folder, on_event=lambda e, d: units.append(e))
     assert not list(tmp_path.rglob("*.part*")) and [p.name for p in tmp_path.iterdir()] == ["out"]
-    assert same(prune_known(Residual, **given, out=folder, resume=True), prune_known(Residual, **given))
+    assert same(prune_known(Residual, **given, out=folder, resume=True), whole)
 
 
 @pytest.mark.parametrize("name", [SETTINGS, LEARNED, "unit-0000.safetensors"])
@@ -255,7 +258,8 @@ def test_a_damaged_journal_is_refused(stopped, prune_known, name, damage):
         prune_known(Residual, widths=HALVES, config=CONFIG, out=path.parents[1], resume=True)
 
 
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+@pytest.mark.slow
+@FORKS
 @pytest.mark.parametrize("when", [1, 2])
 def test_a_save_killed_between_its_renames_is_put_right(stopped, prune_known, monkeypatch, when):
     """SIGKILL runs no handlers: what the next start finds is what the renames had done by then."""
@@ -318,18 +322,24 @@ def data(split):
 
 
 @pytest.mark.slow
+@FORKS
 def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("plugin.py").write_text(PLUGIN)
     prune = ["prune", "plugin.py:net", "--data", "plugin.py:data", "--speedup", "1.5", "--images", "32"]
-    prune += ["--steps", "40", "--joint-steps", "20", "--memory", "50kB", "--test-images", "0"]
+    prune += ["--steps", "20", "--joint-steps", "4", "--memory", "50kB", "--test-images", "0"]
     argv = [sys.executable, "-m", "ldrf", *prune, "--out", "killed"]
-    first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    first = os.fork()
+    if not first:
+        try:
+            main([*prune, "--out", "killed"])
+        finally:
+            os._exit(0)
     while not list((Path("killed") / JOURNAL).glob("unit-*.safetensors")):
-        assert first.poll() is None
+        assert os.waitpid(first, os.WNOHANG) == (0, 0)
         time.sleep(0.02)
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    os.kill(first, signal.SIGKILL)
+    assert os.waitpid(first, 0)[1] == signal.SIGKILL
     assert main([*prune, "--out", "killed"]) == 1 and "continue it with --resume" in capsys.readouterr().err
     done = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -340,6 +350,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
     assert killed["model.safetensors"].read_bytes() == whole["model.safetensors"].read_bytes()
 
 
+@pytest.mark.slow
 def test_workers_of_a_data_loader_change_no_bit():
     data = torch.utils.data.TensorDataset(images(40), torch.zeros(40))
     results = []

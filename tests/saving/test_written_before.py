@@ -55,6 +55,7 @@ def test_a_result_has_its_page(tmp_path):
     assert "conv2" in write_report([tmp_path / "result"]).read_text()
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_resumed_where_its_settings_are_those_of_now(unfinished, dense):
     path = unfinished / JOURNAL / SETTINGS
     noted = json.loads(path.read_text())

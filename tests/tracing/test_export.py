@@ -54,6 +54,7 @@ class Counting(nn.Module):
         return self.second(self.first(x).relu().reshape(self.count(x), -1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [len, lambda x: int(x.shape[0]), lambda x: x.size()[0]], ids=["len", "int", "size"])
 def test_a_batch_that_the_code_counts_stays_free(count):
     model = Counting(count)
@@ -80,6 +81,7 @@ class Wrapped(nn.Module):
         return self.net(*args, **kwargs)
 
 
+@pytest.mark.slow
 def test_wrappers_and_parallel_models_are_traced():
     config = ldrf.PruneConfig(steps=2, joint_steps=2)
     for model, name in ((Wrapped(), "net.0"), (nn.DataParallel(Wrapped().net), "module.0")):
@@ -103,6 +105,7 @@ class PartlyByName(ByName):
         return super().forward(x=x, **given)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [ByName, PartlyByName])
 @pytest.mark.parametrize("order", ["xy", "yx"])
 def test_models_that_take_keywords_of_any_name_are_pruned_and_exported(kind, order, tmp_path):

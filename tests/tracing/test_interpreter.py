@@ -99,6 +99,7 @@ def test_unusual_models_run_like_the_eager_ones(kind):
     assert_same_outputs(model, graph, folded(graph, model), inputs)
 
 
+@pytest.mark.slow
 def test_keyword_inputs_are_bound_by_name_in_any_order(network):
     from networks import TwoInputs, make, two_inputs
 

@@ -36,6 +36,7 @@ def writes_meta(line: ast.AST) -> bool:
     return bool(changed) and is_meta(changed.value) and changed.attr in ("pop", "update", "setdefault", "clear")
 
 
+@pytest.mark.slow
 def test_no_module_writes_into_the_nodes_of_a_graph():
     files = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in ROOT.rglob("*.py")}
     assert {name for name, code in files.items() if any(writes_meta(line) for line in ast.walk(code))} == MAKES_NODES

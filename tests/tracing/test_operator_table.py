@@ -87,6 +87,7 @@ def test_a_call_without_a_row_is_of_no_kind():
     assert [kind_of(node) for node in (known, picked, strange)] == ["activation", "moves", "other"]
 
 
+@pytest.mark.slow
 def test_the_rows_are_there_whatever_was_imported_before():
     code = "from ldrf.tracing.operator_table import OPERATORS; print(OPERATORS.find('aten.view').kind)"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

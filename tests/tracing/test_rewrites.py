@@ -14,6 +14,7 @@ from ldrf.tracing.trace import trace
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning")
 
 
+@pytest.mark.slow
 def test_padding_that_is_spelt_out_leaves_the_batch_free():
     graph = trace(settled(Uneven()), Inputs((images(4),), {}))
     maps = [n.meta["val"] for n in graph.nodes if isinstance(n.meta.get("val"), Tensor) and n.meta["val"].ndim == 4]

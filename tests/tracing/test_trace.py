@@ -2,6 +2,7 @@
 
 # pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -37,6 +38,7 @@ class FixedTable(nn.Module):
         return self.net(x + self.table_net(self.table).flatten(1))
 
 
+@pytest.mark.slow
 def test_what_does_not_depend_on_the_images_is_no_layer():
     model = FixedTable().eval()
     assert [layer.name for layer in trace(model, Inputs((torch.randn(2, 7),), {})).layers] == ["net.0", "net.2"]

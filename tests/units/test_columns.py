@@ -1,5 +1,6 @@
 """Which columns of a reader belong to which neuron, against a reader that sees one neuron at a time."""
 
+import pytest
 import torch
 from networks import Dense, Flattened
 from torch import Tensor
@@ -23,6 +24,7 @@ def test_columns_of_the_kept_neurons_are_those_of_a_cut_weight(network):
     assert torch.equal(weight[:, reader_columns(consumer, kept)], cut)
 
 
+@pytest.mark.slow
 def test_columns_of_other_units_stay(network):
     unit, consumer, weight = parts(network, Dense, "conv1")
     columns = reader_columns(consumer, torch.arange(0))

@@ -64,6 +64,7 @@ class Plain(nn.Module):
         return self.fc(F.relu(x + self.two(x)).mean((2, 3)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Plain, Bottleneck], ids=lambda k: k.__name__)
 def test_coupled_widths_are_cut_together_when_asked(kind):
     model, x = make(kind), images(32)
@@ -77,6 +78,7 @@ def test_coupled_widths_are_cut_together_when_asked(kind):
     assert report.error < report.cut_error
 
 
+@pytest.mark.slow
 def test_coupled_widths_are_left_alone_unless_the_target_needs_them():
     model, x = make(Bottleneck), images(32)
     near = ldrf.prune(model, [x], speedup=1.2, config=FAST)
@@ -117,6 +119,7 @@ class Joined(nn.Module):
         return self.end(torch.relu(y + self.back(y)))
 
 
+@pytest.mark.slow
 def test_no_layer_of_a_stream_loses_all_of_its_outputs():
     torch.manual_seed(0)
     model, x = Joined().eval(), images(32)

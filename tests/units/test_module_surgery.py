@@ -36,6 +36,7 @@ class Counting(nn.Module):
         return self.head((x + self.out(seen)).mean(1))
 
 
+@pytest.mark.slow
 def test_numbers_that_a_module_keeps_follow_the_width(tmp_path):
     model, x = settled(Counting()), images(32)
     net = read_network(model, [x], (), FAST)
@@ -49,6 +50,7 @@ def test_numbers_that_a_module_keeps_follow_the_width(tmp_path):
     torch.testing.assert_close(loaded(x), result.model(x))
 
 
+@pytest.mark.slow
 def test_cut_heads_are_heads_that_nobody_reads():
     model, x = settled(Heads()), images(16)
     net = read_network(model, [x], (), FAST)
@@ -61,6 +63,7 @@ def test_cut_heads_are_heads_that_nobody_reads():
     assert slim.v.out_features == slim.o.in_features == 6
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning")
 def test_groups_of_transposed_convolutions_and_uneven_padding():
     model, x = settled(Uneven()), images(16)

@@ -99,6 +99,7 @@ def test_an_ignored_layer_keeps_its_inputs_and_outputs(network, ignore, left):
     assert all("ignored" in s.reason for s in skipped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "ignore", "left"),
     [

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 import torch.nn.functional as F
 from networks import images, make, settled
 from torch import Tensor, nn
@@ -77,6 +78,7 @@ class Deep(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_a_deeper_network_takes_as_many_trials(monkeypatch):
     runs: list[nn.Module | None] = []
     real = trial.outputs_of
@@ -110,6 +112,7 @@ class Spelt(nn.Module):
         return self.down(F.relu(self.up(self.out(seen).mean(1))))
 
 
+@pytest.mark.slow
 def test_what_is_compared_with_is_looked_at_once(monkeypatch):
     whole: list[bool] = []
     followed: list[Any] = []

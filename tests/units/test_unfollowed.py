@@ -30,6 +30,7 @@ def reasons() -> dict[str, str]:
     return {s.name: s.reason for s in found.skipped}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

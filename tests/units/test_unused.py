@@ -26,6 +26,7 @@ class Auxiliary(nn.Module):
         return self.out(self.second(x).relu().mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_layers_that_nothing_uses_are_told_apart_from_layers_that_are_not_called():
     reasons = {s.name: s.reason for s in ldrf.inspect(Auxiliary(), IMAGES).skipped}
     assert reasons["head"] == reasons["classes"] == UNUSED
@@ -91,6 +92,7 @@ class Deep(nn.Module):
         return (out, self.head(x.mean((2, 3)))) if self.training else out
 
 
+@pytest.mark.slow
 def test_what_a_layer_reads_that_is_called_in_training_only_keeps_its_width():
     model = Deep().eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

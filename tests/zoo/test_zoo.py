@@ -36,6 +36,7 @@ def test_resnets_have_their_depth(make, depth):
     assert sum(isinstance(m, nn.Conv2d | nn.Linear) for m in make().modules()) == depth
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not RESNET20.is_file(), reason="no resnet20-cifar10.safetensors (set LDRF_SHARED to its folder)")
 def test_resnet20_takes_weights_trained_by_others():
     model = resnet20()
@@ -43,6 +44,7 @@ def test_resnet20_takes_weights_trained_by_others():
     assert evaluate(model, load_sample()[1][:500]) > 88
 
 
+@pytest.mark.slow
 def test_the_bundled_vgg9_is_trained():
     model = pretrained_vgg9()
     assert not model.training

@@ -19,6 +19,7 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.registry import METHODS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_every_neuron_of_any_network_has_a_score(network, case: Case):
     net, labelled = network(case.kind), case.kind not in (UNet, Branches, TwoInputs)

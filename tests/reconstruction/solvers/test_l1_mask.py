@@ -26,6 +26,7 @@ def _net(flat: bool) -> nn.Sequential:
     return nn.Sequential(first, nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(2), *last).eval()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flat", [False, True])
 def test_a_unit_loses_its_dead_neurons_and_copies_first(flat):
     generator = torch.Generator().manual_seed(1)
@@ -50,6 +51,7 @@ def test_the_mask_applies_where_one_layer_alone_makes_the_neurons(network):
     assert not all(has_own_mask(unit) for unit in network(Gated).units), "the layers of a product share their neurons"
 
 
+@pytest.mark.slow
 def test_neurons_chosen_by_the_mask_beat_the_first_ones():
     """Against top-k selection of a network whose first neurons are dead."""
     model = make(Chain)
