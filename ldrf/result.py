@@ -42,6 +42,14 @@ class UnitReport:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """One network on the way to a budget: its ratio, and the points it lost; None where the ratio is out of reach."""
+
+    ratio: float
+    drop: float | None
+
+
+@dataclass(frozen=True)
 class PruneResult:
     """A slim model of the user's own class, with its costs and history."""
 
@@ -68,6 +76,7 @@ class PruneResult:
     held_out: HeldOut | None = None  # how the whole network was judged; None of a rival method
     checksums: dict[str, str] = field(default_factory=dict)  # of weights and inputs, where out= was given
     latency: Latency | None = None  # what the clock said of these widths, where a latency was asked for
+    tried: tuple[Tried, ...] = ()  # the way to a budget of points, where one was given
 
     @property
     def seed(self) -> int:
@@ -126,6 +135,7 @@ class PruneResult:
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
             "latency": None if self.latency is None else self.latency.as_dict(),
+            "tried": [asdict(trial) for trial in self.tried],
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
@@ -24,22 +24,42 @@ from ldrf.result import PruneResult, UnitReport, versions
 from ldrf.runtime.processes import agreed, is_first
 from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
-from ldrf.saving.journal import Journal, open_journal
+from ldrf.saving.journal import Journal
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.indices import Kept, stated_sizes
 from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 from ldrf.units.unit import Unit
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Start:
+    """What runs towards several targets share: the traced network, the method, and what is learned of the units."""
+
+    network: Network
+    method: Method
+    config: PruneConfig
+    labels: Tensor | None  # [images], where the method asks for them
+    known: dict[Any, Any] | None = None  # by what it is and for which units; None where a single run forgets it at once
+
+    def once(self, what: Any, make: Callable[[], T], units: tuple[Unit, ...] = ()) -> T:
+        """What ``make`` gives, made once for these units where several targets follow."""
+        if self.known is None:
+            return make()
+        key = what, tuple(unit.name for unit in units)
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
 
 
 @dataclass(frozen=True)
 class Run:
     """What a run works on, and where it notes what happens: its journal, its clock, and who listens."""
 
-    network: Network
+    start: Start
+    network: Network  # with coupled widths among its units, where the target needs them
     target: Target
-    method: Method
-    config: PruneConfig
-    labels: Tensor | None  # [images], where the method asks for them
     spectra: dict[str, Tensor]  # singular values of each unit's weight, the largest first
     ranks: dict[str, int]  # z_l of each unit (Eqn. 5)
     journal: Journal
@@ -47,6 +67,18 @@ class Run:
     tell: Callable[..., None]
     deployed: Deployed | None = None  # where a latency is to be reached that is not planned yet
     history: list[UnitReport] = field(default_factory=list)
+
+    @property
+    def method(self) -> Method:
+        return self.start.method
+
+    @property
+    def config(self) -> PruneConfig:
+        return self.start.config
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """What ``make`` says of this run's units, made once for all targets."""
+        return self.start.once(what, make, self.network.units)
 
     @property
     def full_widths(self) -> dict[str, int]:
@@ -57,7 +89,7 @@ class Run:
         findings = self.journal.findings() or self.journal.keep_findings(learn(self))
         self.clock("plan")
         self.tell("planned", widths=dict(findings.plan.widths), full_widths=self.full_widths)
-        return replace(findings, labels=self.labels)
+        return replace(findings, labels=self.start.labels)
 
     def units(self) -> Iterator[tuple[int, Unit]]:
         """The units in forward order, with their number."""
@@ -105,34 +137,36 @@ class Run:
         )
 
 
-def begin_run(
-    model: nn.Module,
-    batches: Iterable[Any],
-    target: Target,
-    ignore: Ignore,
-    method: str,
-    config: PruneConfig,
-    on_event: OnEvent | None,
-    out: str | Path | None,
-    resume: bool,
-) -> Run:
-    """Check all arguments, trace the model and say what can be cut."""
-    journal, rule = open_journal(out, resume), METHODS.find(method)
+def read_start(
+    model: nn.Module, batches: Iterable[Any], ignore: Ignore, method: str, config: PruneConfig, several: bool = False
+) -> Start:
+    """Trace the model and say what can be cut; with ``several``, what is learned of it is kept for more targets."""
+    rule = METHODS.find(method)
     config = replace(config, allocation=config.allocation or rule.allocation)
-    clock, tell = Clock(), teller(on_event)
     batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config, True)
     check_prunable(network)
-    journal.begin(network, target, rule.name, config, labels)
-    planned = journal.findings()
-    deployed = deploy(network.model, network.example, target.deployment) if target.deployment and not planned else None
+    return Start(network, rule, config, labels, {} if several else None)
+
+
+def begin_run(
+    start: Start, target: Target, journal: Journal, clock: Clock | None = None, on_event: OnEvent | None = None
+) -> Run:
+    """A run towards a target: units, spectra and ranks, and the runtime in which a latency is asked for."""
+    clock, tell = clock or Clock(), teller(on_event)
+    network, config = start.network, start.config
+    journal.begin(network, target, start.method.name, config, start.labels)
+    planned, where = journal.findings(), target.deployment
+    deployed = None
+    if where and not planned:
+        deployed = start.once(where, lambda: deploy(network.model, network.example, where))
     network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     warn_of_odd_widths(target, network.units, config.multiple)
     clock("trace")
     tell("traced", units=[unit.name for unit in network.units], skipped=[s.name for s in network.skipped])
     ranks = unit_ranks(network.units, spectra, config.energy)
-    return Run(network, target, rule, config, labels, spectra, ranks, journal, clock, tell, deployed)
+    return Run(start, network, target, spectra, ranks, journal, clock, tell, deployed)
 
 
 def hand_out(result: PruneResult, run: Run, out: str | Path | None) -> PruneResult:

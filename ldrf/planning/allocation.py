@@ -8,7 +8,7 @@ from itertools import combinations, pairwise, product
 
 from torch import Tensor
 
-from ldrf.errors import LdrfError
+from ldrf.errors import OutOfReach
 from ldrf.planning.cost_model import Cost
 from ldrf.units.width_choices import Choices
 
@@ -26,7 +26,7 @@ def check_reachable(cost: Cost, choices: Choices, ratio: float, what: str, energ
     best = reachable(cost, choices)
     if best < ratio:
         hardest = cost.at({}) / cost.at(dict.fromkeys(choices, 1))
-        raise LdrfError(
+        raise OutOfReach(
             f"A {what} of {ratio:g} is out of reach: the largest with every unit at its rank (energy {energy:g}) is "
             f"{best:.2f}, and {hardest:.2f} with a single neuron each; ask for less, lower the energy, or set "
             "multiple=1 to allow any width."

@@ -10,7 +10,7 @@ from ldrf.config import milliseconds
 from ldrf.deployment.deployed import Deployed
 from ldrf.deployment.latency import Latency, LayerTime
 from ldrf.deployment.stopwatch import Timed
-from ldrf.errors import LdrfError
+from ldrf.errors import LdrfError, OutOfReach
 from ldrf.planning.allocation import reachable
 from ldrf.planning.latency_model import LatencyModel, latency_model
 from ldrf.planning.time_allocation import allocate_by_time
@@ -134,14 +134,14 @@ def _between(slow: tuple[float, float], fast: tuple[float, float] | None, aim: f
     return fast[0] + (slow[0] - fast[0]) * min(max(where, 0.1), 0.9)
 
 
-def _out_of_reach(deployed: Deployed, model: LatencyModel, trial: Trial, ratio: float) -> LdrfError:
+def _out_of_reach(deployed: Deployed, model: LatencyModel, trial: Trial, ratio: float) -> OutOfReach:
     fixed = model.untouched
     share = sum(layer.at(model.full) for layer in fixed) / model.at({})
     slowest = sorted(fixed, key=lambda layer: -layer.at(model.full))[:3]
     names = ", ".join(layer.name for layer in slowest) + (", ..." if len(fixed) > 3 else "")
     held = f"{share:.0%} of the time is in layers that keep their width: {names}" if fixed else "all layers can shrink"
     rest = model.fixed / model.at({})
-    return LdrfError(
+    return OutOfReach(
         f"A latency {ratio:.3g} times lower is out of reach: the largest measured ratio, with every unit at its "
         f"smallest width, is {trial.ratio:.2f} ({_where(deployed)}). {held}; {rest:.0%} is outside of layers. Ask for "
         "less, lower the energy, or set coupled=True if widths are left that residual sums tie together."

@@ -1,20 +1,17 @@
 """From a target to a width plan: ranges, error curves and costs of all units brought together."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
 from torch import Tensor
 
-from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network, with_coupled
-from ldrf.calibration.survey import Survey
 from ldrf.config import PruneConfig
 from ldrf.deployment.deployed import Deployed
 from ldrf.deployment.latency import Latency
 from ldrf.planning.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
-from ldrf.planning.curves import output_curves
 from ldrf.planning.latency_plan import needs_coupled, plan_by_latency
 from ldrf.planning.objective import Objective
 from ldrf.planning.ranks import unit_ranks, unit_spectra
@@ -90,18 +87,20 @@ def plan_widths(
     network: Network,
     target: Target,
     ranks: dict[str, int],
-    surveys: dict[str, Survey],
-    removals: dict[str, Removal],
+    errors: dict[str, Tensor],
+    curves: Callable[[], dict[str, Tensor]],
     config: PruneConfig,
     deployed: Deployed | None = None,
 ) -> Plan:
-    """Widths that meet the target at the least estimated damage, or as the configured rule says."""
-    errors = {name: removal.errors for name, removal in removals.items()}
+    """Widths that meet the target at the least estimated damage, or as the configured rule says.
+
+    ``errors`` are those of the layers that read each unit, at every width; ``curves`` gives those of the outputs.
+    """
     if target.widths is not None or target.keep is not None:
         return Plan(exact_widths(target, network.units, network.skipped, config.multiple), errors, "readers")
     choices = choices_of(network.units, ranks, config)
     if deployed is not None:
-        return _plan_by_latency(network, target, choices, surveys, removals, config, deployed)
+        return _plan_by_latency(network, target, choices, errors, curves, config, deployed)
     objective = _objective(target)
     cost = objective.cost(network)
     check_reachable(cost, choices, target.ratio, objective.label, config.energy)
@@ -109,25 +108,25 @@ def plan_widths(
         return Plan(allocate_by_share(cost, target.ratio, choices), errors, "readers")
     if config.allocation == "paper":
         return Plan(allocate_by_share(cost, target.ratio, choices, depth_bias=0.5), errors, "readers")
-    curves = output_curves(network, surveys, removals, config)
-    return Plan(allocate_by_error(cost, target.ratio, curves, choices), curves, "outputs")
+    estimated = curves()
+    return Plan(allocate_by_error(cost, target.ratio, estimated, choices), estimated, "outputs")
 
 
 def _plan_by_latency(
     network: Network,
     target: Target,
     choices: Choices,
-    surveys: dict[str, Survey],
-    removals: dict[str, Removal],
+    errors: dict[str, Tensor],
+    curves: Callable[[], dict[str, Tensor]],
     config: PruneConfig,
     deployed: Deployed,
 ) -> Plan:
     """Widths that reach the target on the clock, by error curves or as the configured rule says."""
     if config.allocation == "error":
-        curves = output_curves(network, surveys, removals, config)
-        widths, latency = plan_by_latency(network, target, choices, deployed, curves)
-        return Plan(widths, curves, "outputs", latency)
+        estimated = curves()
+        widths, latency = plan_by_latency(network, target, choices, deployed, estimated)
+        return Plan(widths, estimated, "outputs", latency)
     bias = 0.5 if config.allocation == "paper" else 0.0
     share = partial(allocate_by_share, choices=choices, depth_bias=bias)
     widths, latency = plan_by_latency(network, target, choices, deployed, None, share)
-    return Plan(widths, {name: removal.errors for name, removal in removals.items()}, "readers", latency)
+    return Plan(widths, errors, "readers", latency)

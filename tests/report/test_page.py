@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from results_on_disk import HOSTILE, UNITS, details, png, write_result
 
+from ldrf.deployment.latency import Latency, LayerTime
 from ldrf.errors import LdrfError
 from ldrf.report import write_report
 from ldrf.report.comparison import series_of
@@ -190,6 +191,19 @@ def test_a_slower_slim_network_is_called_slower(tmp_path):
     long = {**metrics, "latency_ms": {"dense": 17229.3, "slim": 99.94}}
     found = tiles(read_run(write_result(tmp_path / "long", metrics=long)))[3]
     assert found.detail.split() == ["17,229", "→", "99.9", "ms"]
+
+
+def test_a_run_by_latency_tells_where_the_time_goes(tmp_path):
+    layers = (LayerTime("features.0", 8.0, 2.0), LayerTime("<b>", 1.0, 1.0))
+    latency = Latency("onnxruntime", "1.31", 1, 2, 10.0, 4.0, 0.001, layers, ((2.0, 0.125),)).as_dict()
+    folder = write_result(tmp_path / "run", latency=latency)
+    page = page_of(folder)
+    assert "Where the time goes" in page.text and "4.00×" in page.text and "<b>" in page.text
+    assert "0.125 at 2×" in page.text and "onnxruntime 1.31, 16 images at a time" in page.text
+    assert "Where the time goes" not in page_of(write_result(tmp_path / "other")).text
+    for wrong in ({**latency, "slim": 0.0}, {**latency, "dense": "x"}, {**latency, "layers": [1]}):
+        with pytest.raises(LdrfError, match="is damaged"):
+            read_run(write_result(tmp_path / "wrong", latency=wrong))
 
 
 def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):

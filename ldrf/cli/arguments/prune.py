@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
 from ldrf.config import Deployment, PruneConfig, milliseconds
+from ldrf.errors import LdrfError
 from ldrf.registry import METHODS
 
 if TYPE_CHECKING:
@@ -101,11 +102,17 @@ def _objective(text: str | None) -> tuple[str, float] | None:
 
 def _latency(text: str | None) -> float | str | None:
     """A ratio as a number, a time as it stands."""
+    if text is None:
+        return None
     try:
-        return None if text is None else float(text)
+        return float(text)
     except ValueError:
-        milliseconds(str(text))  # a wrong unit is told here
-        return text
+        pass
+    try:
+        milliseconds(text)
+    except LdrfError as problem:
+        raise UsageError(str(problem)) from problem
+    return text
 
 
 def _pairs(
