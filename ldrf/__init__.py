@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from ldrf.planning.energy import EnergySearch, find_energy
     from ldrf.planning.ranks import Analysis, LayerRank
     from ldrf.reconstruction.single_layer import SingleLayer, prune_layer
-    from ldrf.result import FinetuneResult, PruneResult, UnitReport
+    from ldrf.result import FinetuneResult, PruneResult, Tried, UnitReport
     from ldrf.saving.checkpoint import load, save
     from ldrf.saving.export import Exported, export
+    from ldrf.sweeping import Point, sweep
     from ldrf.units.unit import Skipped
 
 __all__ = [
@@ -35,10 +36,12 @@ __all__ = [
     "LdrfError",
     "LdrfWarning",
     "Operator",
+    "Point",
     "PruneConfig",
     "PruneResult",
     "SingleLayer",
     "Skipped",
+    "Tried",
     "UnitReport",
     "__version__",
     "analyze",
@@ -52,6 +55,7 @@ __all__ = [
     "prune_layer",
     "register_operator",
     "save",
+    "sweep",
 ]
 
 # Where each name lives. It is imported at its first use, so that 'import ldrf' does not wait for torch.
@@ -68,10 +72,12 @@ _HOME = {
     "LdrfError": "ldrf.errors",
     "LdrfWarning": "ldrf.errors",
     "Operator": "ldrf.channels.operators",
+    "Point": "ldrf.sweeping",
     "PruneConfig": "ldrf.config",
     "PruneResult": "ldrf.result",
     "SingleLayer": "ldrf.reconstruction.single_layer",
     "Skipped": "ldrf.units.unit",
+    "Tried": "ldrf.result",
     "UnitReport": "ldrf.result",
     "analyze": "ldrf.pipeline",
     "export": "ldrf.saving.export",
@@ -84,6 +90,7 @@ _HOME = {
     "prune_layer": "ldrf.reconstruction.single_layer",
     "register_operator": "ldrf.channels.operators",
     "save": "ldrf.saving.checkpoint",
+    "sweep": "ldrf.sweeping",
 }
 
 

@@ -35,7 +35,7 @@ def run(arguments: Prune) -> Report:
     if not is_first():
         return Report({})  # the first process measures and writes
     example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
-    metrics = _metrics(named.model, result, example, test)
+    metrics = network_metrics(named.model, result, example, test)
     source = {**named.source, "data": arguments.data}
     details = {"featuremaps": feature_maps(named.model, result, example)}
     ldrf.save(result, arguments.out, metrics=metrics, source=source, details=details, run=noted(arguments))
@@ -64,7 +64,7 @@ def _check_out(arguments: Prune) -> None:
         check_out(arguments.out, arguments.force)
 
 
-def _metrics(dense: nn.Module, result: PruneResult, example: Inputs, test: Batches | None) -> dict[str, Any]:
+def network_metrics(dense: nn.Module, result: PruneResult, example: Inputs, test: Batches | None) -> dict[str, Any]:
     """Cost of both networks, and their accuracy where there are labelled test images."""
     metrics: dict[str, Any] = {
         "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),

@@ -81,6 +81,7 @@ class ReportedRun:
     timing: dict[str, Any]
     top1: Pair | None
     top5: Pair | None
+    agreement: float | None  # percent of images on which both give the same answer
     tested: int
     images: int
     units: tuple[UnitRow, ...]
@@ -104,6 +105,12 @@ class ReportedRun:
     def drop(self) -> float | None:
         """Points of top-1 lost."""
         return None if self.top1 is None else self.top1.dense - self.top1.slim
+
+    @property
+    def score(self) -> Pair | None:
+        """What the networks are compared by: top-1 where it was measured, or else agreement with the dense one."""
+        agreed = None if self.agreement is None else Pair(100.0, self.agreement)
+        return self.top1 or agreed
 
 
 def read_run(folder: str | Path) -> ReportedRun:
@@ -142,6 +149,7 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
         timing={key: int(value) for key, value in metrics.get("timing", {}).items()},
         top1=_pair(accuracy) if "slim" in accuracy else None,
         top5=_pair(accuracy, "_top5") if "slim_top5" in accuracy else None,
+        agreement=_number(metrics["agreement"]["slim"]) if "agreement" in metrics else None,
         tested=int(accuracy.get("images", 0)),
         images=int(record["images"]),
         units=_units(record, details),

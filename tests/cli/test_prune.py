@@ -14,7 +14,7 @@ from ldrf.deployment.latency import Latency, LayerTime
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ([], "exactly one of --speedup, --params, --widths, --keep, --objective and --latency"),
+        ([], "exactly one of --speedup, --params, --widths, --keep, --objective, --latency and --max-drop"),
         (["--objective", "2"], "--objective takes NAME=FLOAT, such as params=2. Got '2' instead"),
         (["--speedup", "2", "--params", "2"], "exactly one of"),
         (["--widths", "0=x"], "--widths takes NAME=INT, such as features.3=40. Got '0=x' instead"),

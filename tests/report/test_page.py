@@ -304,7 +304,7 @@ def test_several_folders_are_compared_beside_them(tmp_path):
     page = Page(path.read_text())
     assert "4 runs side by side" in page.text and page.count("details", "run") == 4
     assert page.count("svg", "plot") == 1 and page.count("img", "sheet") == 0
-    assert f"{runs / '2x'} vgg9 2.00× 89.00 % −1.00 points" in page.text
+    assert f"{runs / '2x'} pick vgg9 2.00× 89.00 % −1.00 points" in page.text
     identifiers = [a["id"] for _, a in page.tags if "id" in a]
     assert len(identifiers) == len(set(identifiers))
 

@@ -48,6 +48,9 @@ class Prune(Arguments):
     """Target: the ratio dense / slim of any objective by its name, such as params=2."""
     latency: Annotated[str | None, arg(metavar="FLOAT|TIME")] = None
     """Target: dense time over slim time, measured with --runtime, --batch and --threads; or a time such as 4ms."""
+    max_drop: Annotated[float | None, arg(metavar="POINTS")] = None
+    """Target: the fastest network that loses at most so many points of agreement with the dense one on held-out images,
+    by time where --runtime is given and else by MACs."""
     method: MethodName = "ldrf"
     """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
@@ -73,8 +76,8 @@ class Prune(Arguments):
 
     def check(self) -> None:
         self.target()
-        if self.deployment != Deployment() and self.latency is None:
-            raise UsageError("--runtime, --batch and --threads go with --latency.")
+        if self.deployment != Deployment() and self.latency is None and self.max_drop is None:
+            raise UsageError("--runtime, --batch and --threads go with --latency or --max-drop.")
 
     def target(self) -> dict[str, Any]:
         """What to reach, as the keyword of :func:`ldrf.prune`."""
@@ -84,15 +87,17 @@ class Prune(Arguments):
             "widths": _pairs("--widths", self.widths, int) or None,
             "keep": _pairs("--keep", self.keep, float) or None,
             "objective": _objective(self.objective),
-            "latency": _latency(self.latency),
+            "latency": read_latency(self.latency),
+            "max_drop": self.max_drop,
         }
         target = {name: value for name, value in given.items() if value is not None}
         if len(target) != 1:
             raise UsageError(
-                "Say what to reach with exactly one of --speedup, --params, --widths, --keep, --objective and "
-                "--latency."
+                "Say what to reach with exactly one of --speedup, --params, --widths, --keep, --objective, --latency "
+                "and --max-drop."
             )
-        return target | ({"deployment": self.deployment} if self.latency is not None else {})
+        clocked = self.latency is not None or self.deployment != Deployment()
+        return target | ({"deployment": self.deployment} if clocked else {})
 
 
 def _objective(text: str | None) -> tuple[str, float] | None:
@@ -100,7 +105,7 @@ def _objective(text: str | None) -> tuple[str, float] | None:
     return None if text is None else next(iter(_pairs("--objective", (text,), float, "params=2").items()))
 
 
-def _latency(text: str | None) -> float | str | None:
+def read_latency(text: str | None) -> float | str | None:
     """A ratio as a number, a time as it stands."""
     if text is None:
         return None
