@@ -8,7 +8,8 @@ from ldrf._version import __version__
 if TYPE_CHECKING:
     from ldrf.calibration.mirroring import mirrored
     from ldrf.channels.operators import Operator, register_operator
-    from ldrf.config import FinetuneConfig, PruneConfig
+    from ldrf.config import Deployment, FinetuneConfig, PruneConfig
+    from ldrf.deployment.latency import Latency
     from ldrf.errors import LdrfError, LdrfWarning
     from ldrf.finetuning.loop import finetune
     from ldrf.inspection import Inspection, inspect
@@ -16,26 +17,31 @@ if TYPE_CHECKING:
     from ldrf.planning.energy import EnergySearch, find_energy
     from ldrf.planning.ranks import Analysis, LayerRank
     from ldrf.reconstruction.single_layer import SingleLayer, prune_layer
-    from ldrf.result import FinetuneResult, PruneResult, UnitReport
+    from ldrf.result import FinetuneResult, PruneResult, Tried, UnitReport
     from ldrf.saving.checkpoint import load, save
     from ldrf.saving.export import Exported, export
+    from ldrf.sweeping import Point, sweep
     from ldrf.units.unit import Skipped
 
 __all__ = [
     "Analysis",
+    "Deployment",
     "EnergySearch",
     "Exported",
     "FinetuneConfig",
     "FinetuneResult",
     "Inspection",
+    "Latency",
     "LayerRank",
     "LdrfError",
     "LdrfWarning",
     "Operator",
+    "Point",
     "PruneConfig",
     "PruneResult",
     "SingleLayer",
     "Skipped",
+    "Tried",
     "UnitReport",
     "__version__",
     "analyze",
@@ -49,24 +55,29 @@ __all__ = [
     "prune_layer",
     "register_operator",
     "save",
+    "sweep",
 ]
 
 # Where each name lives. It is imported at its first use, so that 'import ldrf' does not wait for torch.
 _HOME = {
     "Analysis": "ldrf.planning.ranks",
+    "Deployment": "ldrf.config",
     "EnergySearch": "ldrf.planning.energy",
     "Exported": "ldrf.saving.export",
     "FinetuneConfig": "ldrf.config",
     "FinetuneResult": "ldrf.result",
     "Inspection": "ldrf.inspection",
+    "Latency": "ldrf.deployment.latency",
     "LayerRank": "ldrf.planning.ranks",
     "LdrfError": "ldrf.errors",
     "LdrfWarning": "ldrf.errors",
     "Operator": "ldrf.channels.operators",
+    "Point": "ldrf.sweeping",
     "PruneConfig": "ldrf.config",
     "PruneResult": "ldrf.result",
     "SingleLayer": "ldrf.reconstruction.single_layer",
     "Skipped": "ldrf.units.unit",
+    "Tried": "ldrf.result",
     "UnitReport": "ldrf.result",
     "analyze": "ldrf.pipeline",
     "export": "ldrf.saving.export",
@@ -79,6 +90,7 @@ _HOME = {
     "prune_layer": "ldrf.reconstruction.single_layer",
     "register_operator": "ldrf.channels.operators",
     "save": "ldrf.saving.checkpoint",
+    "sweep": "ldrf.sweeping",
 }
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ldrf.errors import LdrfError
-from ldrf.registry import SOLVERS
+from ldrf.registry import RUNTIMES, SOLVERS
 
 Selection = Literal["second-order", "top-k", "random", "apoz", "activation", "weight"]
 Allocation = Literal["error", "paper", "uniform"]
@@ -15,8 +15,10 @@ Norms = Literal["batch", "frozen"]
 Precision = Literal["float32", "bfloat16"]
 if TYPE_CHECKING:
     Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
+    RuntimeName = str  # the same of ldrf/deployment/runtimes
 else:
     Solver = Literal[SOLVERS.built_in]
+    RuntimeName = Literal[RUNTIMES.built_in]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
 OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "augment", "rate", "lambda_1", "lambda_2")
@@ -111,6 +113,26 @@ class PruneConfig:
 
 
 @dataclass(frozen=True)
+class Deployment:
+    """Where and how the slim network will run; goes with a latency to reach."""
+
+    runtime: RuntimeName | None = None
+    """What runs it; by default the fastest that is installed, tried on the dense network."""
+    batch: int = 1
+    """Examples per call."""
+    threads: int = 1
+    """Threads of the processor."""
+
+    def __post_init__(self) -> None:
+        if self.runtime is not None and self.runtime not in RUNTIMES.names:
+            raise LdrfError(f"The 'runtime' must be one of {', '.join(RUNTIMES.names)}. Got {self.runtime!r} instead.")
+        for name in ("batch", "threads"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise LdrfError(f"The '{name}' must be a whole number from 1 up. Got {value!r} instead.")
+
+
+@dataclass(frozen=True)
 class FinetuneConfig:
     """How to fine-tune; the defaults need no labels."""
 
@@ -160,6 +182,14 @@ def byte_count(size: int | str, name: str = "memory") -> int:
         raise LdrfError(f"The '{name}' must be a number of bytes such as 2GiB or 500MB. Got {size!r} instead.")
     number, prefix, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** " kmgt".index(prefix.lower() or " "))
+
+
+def milliseconds(text: str) -> float:
+    """A time with its unit, ``"4 ms"`` or ``"0.5 s"``, as milliseconds."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(us|ms|s)\s*", text)
+    if match is None or not float(match[1]):
+        raise LdrfError(f"The 'latency' must be a ratio above 1 or a time such as '4 ms'. Got {text!r} instead.")
+    return float(match[1]) * {"us": 1e-3, "ms": 1.0, "s": 1e3}[match[2]]
 
 
 def _check_choices(config: object, *choices: tuple[str, Any]) -> None:

@@ -5,6 +5,10 @@ class LdrfError(Exception):
     """Raised for every problem a user can cause or fix; its text is one plain sentence."""
 
 
+class OutOfReach(LdrfError):
+    """Raised where no widths reach the target."""
+
+
 class LdrfWarning(UserWarning):
     """Issued when the work goes on but the user should know something."""
 

@@ -6,6 +6,8 @@
 | ``planned`` | widths are chosen | ``widths`` and ``full_widths`` by unit |
 | ``unit`` | a unit is cut and reconstructed | ``index`` and ``count``, and all of :class:`ldrf.UnitReport` |
 | ``recomposed`` | the slim model exists and is verified | ``seconds`` by stage |
+| ``tried`` | a network on the way to ``max_drop`` is judged | ``ratio``, ``drop`` (None if out of reach), ``kept`` |
+| ``point`` | a target of a sweep is done | ``name``, ``drop``, ``speedup`` |
 | ``epoch`` | fine-tuning went once through the images | all of a result's ``epochs[i]``, and ``epochs``, ``measure``, ``best`` |
 | ``done`` | the run hands back its result | ``speedup`` after pruning, ``began`` and ``ended`` after fine-tuning |
 """  # noqa: E501

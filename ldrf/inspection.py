@@ -1,17 +1,19 @@
 """Look before cutting: what of a network can be pruned, what hangs together, and why the rest cannot."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from ldrf.calibration.network import Network, read_network, with_coupled
-from ldrf.config import PruneConfig
+from ldrf.config import Deployment, PruneConfig
+from ldrf.deployment.deployed import deploy
 from ldrf.planning.allocation import reachable
 from ldrf.planning.objectives.speedup import mac_model
 from ldrf.planning.plan import choices_of
 from ldrf.planning.ranks import unit_ranks, unit_spectra
+from ldrf.planning.time_view import TimeView, time_view
 from ldrf.runtime.device import Device
 from ldrf.runtime.tables import table
 from ldrf.tracing.counting import count_macs
@@ -43,6 +45,7 @@ class Inspection:
     speedup: float  # the largest, every unit at its smallest width
     coupled_share: float  # both with coupled widths cut too
     coupled_speedup: float
+    time: TimeView | None = None  # where the time goes, if that was asked for
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -53,6 +56,7 @@ class Inspection:
             "largest_speedup_coupled": self.coupled_speedup,
             "units": [vars(u) for u in self.units],
             "skipped": [vars(s) for s in self.skipped],
+            "time": None if self.time is None else self.time.as_dict(),
         }
 
     def __str__(self) -> str:
@@ -62,6 +66,7 @@ class Inspection:
         ]
         heads = ("unit", "neurons", "at least", "MACs", "cut with it", "read by")
         lines = [table(heads, rows), "", self.headline()]
+        lines += [] if self.time is None else ["", str(self.time)]
         return "\n".join([*lines, *left_alone(self.skipped)])
 
     def headline(self) -> str:
@@ -89,14 +94,21 @@ def inspect(
     *,
     ignore: Ignore = (),
     config: PruneConfig | None = None,
+    deployment: Deployment | None = None,
     device: Device | None = None,
 ) -> Inspection:
     """Trace ``model`` on a batch and say what could be pruned; nothing is changed or solved.
 
-    It is run on ``device``, by default where the model is.
+    It is run on ``device``, by default where the model is. With a ``deployment`` its layers are timed there, too, to
+    say where the time goes.
     """
     config = config or PruneConfig()
-    return inspect_network(read_network(model, batches, ignore, config, device=device), config)
+    network = read_network(model, batches, ignore, config, device=device)
+    inspection = inspect_network(network, config)
+    if deployment is None:
+        return inspection
+    _, choices = _limits(network, config, inspection.macs)
+    return replace(inspection, time=time_view(network, choices, deploy(model, network.example, deployment)))
 
 
 def inspect_network(network: Network, config: PruneConfig) -> Inspection:

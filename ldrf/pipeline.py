@@ -2,18 +2,20 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration.network import read_network
-from ldrf.calibration.survey import layer_inputs, survey
-from ldrf.config import PruneConfig
+from ldrf.budget import Evaluate, check_alone, read_budget
+from ldrf.calibration.network import Network, read_network
+from ldrf.calibration.survey import Survey, layer_inputs, survey
+from ldrf.config import Deployment, PruneConfig
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
-from ldrf.planning.curves import removal_curves
+from ldrf.planning.curves import output_curves, removal_curves
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import plan_widths
 from ldrf.planning.ranks import Analysis, rank_layers
@@ -26,10 +28,11 @@ from ldrf.reconstruction.metric import unit_metrics
 from ldrf.reconstruction.refitting import refit_outputs
 from ldrf.reconstruction.solution import commit_solution
 from ldrf.result import PruneResult
-from ldrf.run import Run, begin_run, hand_out
+from ldrf.run import Run, begin_run, hand_out, read_start
 from ldrf.runtime.device import Device
 from ldrf.runtime.processes import agreed
-from ldrf.runtime.progress import progress
+from ldrf.runtime.progress import Clock, progress
+from ldrf.saving.journal import open_journal
 from ldrf.tracing.interpreter import Weights
 from ldrf.units.indices import as_it_stands
 from ldrf.units.targets import Ignore, read_target
@@ -44,6 +47,10 @@ def prune(
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
     objective: tuple[str, float] | None = None,
+    latency: float | str | None = None,
+    deployment: Deployment | None = None,
+    max_drop: float | None = None,
+    evaluate: Evaluate | None = None,
     ignore: Ignore = (),
     method: str = "ldrf",
     config: PruneConfig | None = None,
@@ -58,7 +65,10 @@ def prune(
 
     ``batches`` yields calibration inputs as a DataLoader does; labels are ignored. Say what to reach with one of
     ``speedup`` (dense MACs / slim MACs), ``params`` (the same for parameters), ``widths`` (neurons per layer),
-    ``keep`` (share of neurons per layer) or ``objective`` (the name of any objective, and the ratio).
+    ``keep`` (share of neurons per layer), ``objective`` (the name of any objective, and the ratio) or ``latency``:
+    dense time / slim time as measured where ``deployment`` says the network will run, or a time such as ``"4 ms"``.
+    Or say what it may cost: ``max_drop=1.0`` finds the fastest network (by ``deployment`` where that is given, else by
+    MACs) that loses at most so many points of ``evaluate(model)``, or of agreement with ``model`` on held-out images.
     ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
     ``method`` is the paper's own or a rival to compare with, by the name of its file in :mod:`ldrf.methods`.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
@@ -67,26 +77,44 @@ def prune(
     ``device`` is where to compute: "auto", "cuda:0", ...; by default where the model is. Either way the slim model
     comes back where the model is.
     """
-    target = read_target(speedup, params, widths, keep, objective)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
-    run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume, device)
+    budget = read_budget(max_drop, evaluate, deployment)
+    target = budget.first if budget else read_target(speedup, params, widths, keep, objective, latency, deployment)
+    if budget:
+        check_alone(speedup=speedup, params=params, widths=widths, keep=keep, objective=objective, latency=latency)
+    journal, clock = open_journal(None if budget else out, resume and not budget), Clock()
+    start = read_start(model, batches, ignore, method, config, device, several=budget is not None)
+    run = begin_run(start, target, journal, clock, on_event)
+    result = budget.fastest(run, pruned) if budget else pruned(run)
+    return hand_out(result, run, out if save else None)
 
+
+def pruned(run: Run) -> PruneResult:
+    """Algorithm 1: learn the ranks and widths, reconstruct unit by unit, recompose."""
     run, findings = run.with_room(lambda run: run.learned(stage_1))
     run, (walk, kept, together) = run.with_room(lambda run: stage_2(run, findings))
     run, (slim, best) = run.with_room(lambda run: stage_3(run, walk, kept, together))
-
-    return hand_out(run.finished(slim, best, kept, findings), run, out if save else None)
+    return run.finished(slim, best, kept, findings)
 
 
 def stage_1(run: Run) -> Findings:
     """Every layer's rank gives the range of its width (Eqn. 5); error curves choose a width for each unit."""
     network, config = run.network, run.config
-    surveys = survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress)
-    removals = removal_curves(network, run.target, surveys, config, run.method.picks_by_curves)
-    plan = agreed(plan_widths(network, run.target, run.ranks, surveys, removals, config))
-    metrics = unit_metrics(network, surveys, config)
+    surveys = run.once("surveys", lambda: survey_units(network, config.seed))
+    removals = run.once(
+        "removals", lambda: removal_curves(network, run.target, surveys, config, run.method.picks_by_curves)
+    )
+    errors = {name: removal.errors for name, removal in removals.items()}
+    curves = partial(run.once, "curves", lambda: output_curves(network, surveys, removals, config))
+    plan = agreed(plan_widths(network, run.target, run.ranks, errors, curves, config, run.deployed))
+    metrics = run.once("metrics", lambda: unit_metrics(network, surveys, config))
     surveys = {name: replace(seen, moments=[]) for name, seen in surveys.items()}  # Gram matrices are done with
     return Findings(plan, surveys, removals, metrics)
+
+
+def survey_units(network: Network, seed: int) -> dict[str, Survey]:
+    """What the readers of every unit see."""
+    return survey(network.trace, network.dense, network.units, network.calibration, seed, progress)
 
 
 def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], Weights | None]:

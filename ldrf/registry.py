@@ -60,3 +60,4 @@ class Registry(Generic[T]):
 OBJECTIVES: Registry[Any] = Registry("objective", "ldrf.planning.objectives")
 METHODS: Registry[Any] = Registry("method", "ldrf.methods")
 SOLVERS: Registry[Any] = Registry("solver", "ldrf.reconstruction.solvers")
+RUNTIMES: Registry[Any] = Registry("runtime", "ldrf.deployment.runtimes")

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ldrf._version import __version__
 from ldrf.config import OWN_SETTINGS, FinetuneConfig, PruneConfig
+from ldrf.deployment.latency import Latency
 from ldrf.inputs import Inputs
 from ldrf.planning.plan import CurvesOf
 from ldrf.recomposition.best import HeldOut
@@ -56,6 +57,14 @@ class Computed:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """One network on the way to a budget: its ratio, and the points it lost; None where the ratio is out of reach."""
+
+    ratio: float
+    drop: float | None
+
+
+@dataclass(frozen=True)
 class PruneResult:
     """A slim model of the user's own class, with its costs and history."""
 
@@ -82,6 +91,8 @@ class PruneResult:
     held_out: HeldOut | None = None  # how the whole network was judged; None of a rival method
     checksums: dict[str, str] = field(default_factory=dict)  # of weights and inputs, where out= was given
     computed: Computed | None = None
+    latency: Latency | None = None  # what the clock said of these widths, where a latency was asked for
+    tried: tuple[Tried, ...] = ()  # the way to a budget of points, where one was given
 
     @property
     def seed(self) -> int:
@@ -111,8 +122,9 @@ class PruneResult:
 
     def headline(self) -> str:
         (dense, slim), (before, after) = self.macs, self.parameters
+        faster = f"{self.latency.headline()}, " if self.latency is not None else ""
         return (
-            f"{self.speedup:.2f}x fewer MACs ({dense / 1e6:,.1f} M -> {slim / 1e6:,.1f} M), "
+            f"{faster}{self.speedup:.2f}x fewer MACs ({dense / 1e6:,.1f} M -> {slim / 1e6:,.1f} M), "
             f"{before / after:.2f}x fewer parameters ({before:,} -> {after:,})"
         )
 
@@ -148,6 +160,8 @@ class PruneResult:
             "held_out": None if self.held_out is None else asdict(self.held_out),
             "macs": {"dense": self.macs[0], "slim": self.macs[1]},
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
+            "latency": None if self.latency is None else self.latency.as_dict(),
+            "tried": [asdict(trial) for trial in self.tried],
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,

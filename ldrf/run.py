@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from ldrf.calibration.network import Network, check_prunable, read_network, smaller_chunks
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
+from ldrf.deployment.deployed import Deployed, deploy
+from ldrf.deployment.gain import warn_of_small_gain
 from ldrf.errors import first_line
 from ldrf.events import OnEvent, teller
 from ldrf.methods.shared.method import Method, take_labels
@@ -21,10 +23,10 @@ from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.registry import METHODS
 from ldrf.result import Computed, PruneResult, UnitReport, versions
 from ldrf.runtime.device import Device, OutOfMemory, device_name, find_device, peak_bytes, reset_peak
-from ldrf.runtime.processes import agreed
+from ldrf.runtime.processes import agreed, is_first
 from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
-from ldrf.saving.journal import Journal, open_journal
+from ldrf.saving.journal import Journal
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.indices import Kept, stated_sizes
 from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
@@ -34,21 +36,52 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Run:
-    """What a run works on, and where it notes what happens: its journal, its clock, and who listens."""
+class Start:
+    """What runs towards several targets share: the traced network, the method, and what is learned of the units."""
 
     network: Network
-    target: Target
     method: Method
     config: PruneConfig
     labels: Tensor | None  # [images], where the method asks for them
+    known: dict[Any, Any] | None = None  # by what it is and for which units; None where a single run forgets it at once
+
+    def once(self, what: Any, make: Callable[[], T], units: tuple[Unit, ...] = ()) -> T:
+        """What ``make`` gives, made once for these units where several targets follow."""
+        if self.known is None:
+            return make()
+        key = what, tuple(unit.name for unit in units)
+        if key not in self.known:
+            self.known[key] = make()
+        return self.known[key]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run works on, and where it notes what happens: its journal, its clock, and who listens."""
+
+    start: Start
+    network: Network  # with coupled widths among its units, where the target needs them
+    target: Target
     spectra: dict[str, Tensor]  # singular values of each unit's weight, the largest first
     ranks: dict[str, int]  # z_l of each unit (Eqn. 5)
     journal: Journal
     clock: Clock
     tell: Callable[..., None]
+    deployed: Deployed | None = None  # where a latency is to be reached that is not planned yet
     history: dict[int, UnitReport] = field(default_factory=dict)  # by the unit's number
     known: dict[int, Reconstruction] = field(default_factory=dict)  # solutions so far, for another try
+
+    @property
+    def method(self) -> Method:
+        return self.start.method
+
+    @property
+    def config(self) -> PruneConfig:
+        return self.start.config
+
+    def once(self, what: str, make: Callable[[], T]) -> T:
+        """What ``make`` says of this run's units, made once for all targets."""
+        return self.start.once(what, make, self.network.units)
 
     @property
     def full_widths(self) -> dict[str, int]:
@@ -59,7 +92,7 @@ class Run:
         findings = self.journal.findings() or self.journal.keep_findings(learn(self))
         self.clock("plan")
         self.tell("planned", widths=dict(findings.plan.widths), full_widths=self.full_widths)
-        return replace(findings, labels=self.labels)
+        return replace(findings, labels=self.start.labels)
 
     def units(self) -> Iterator[tuple[int, Unit]]:
         """The units in forward order, with their number."""
@@ -125,42 +158,54 @@ class Run:
             attributes=stated_sizes(network.units, kept),
             held_out=best.held_out,
             checksums=self.journal.checksums,
+            latency=plan.latency,
         )
 
 
-def begin_run(
+def read_start(
     model: nn.Module,
     batches: Iterable[Any],
-    target: Target,
     ignore: Ignore,
     method: str,
     config: PruneConfig,
-    on_event: OnEvent | None,
-    out: str | Path | None,
-    resume: bool,
     device: Device | None = None,
-) -> Run:
-    """Check all arguments, trace the model and say what can be cut."""
+    several: bool = False,
+) -> Start:
+    """Trace the model and say what can be cut; with ``several``, what is learned of it is kept for more targets."""
     reset_peak(find_device(device, model))
-    journal, rule = open_journal(out, resume), METHODS.find(method)
+    rule = METHODS.find(method)
     config = replace(config, allocation=config.allocation or rule.allocation)
-    clock, tell = Clock(), teller(on_event)
     batches, labels = take_labels(rule, model, batches)
     network = read_network(model, batches, ignore, config, True, device)
     check_prunable(network)
-    journal.begin(network, target, rule.name, config, labels)
-    network, spectra = for_target(network, target, config)
+    return Start(network, rule, config, labels, {} if several else None)
+
+
+def begin_run(
+    start: Start, target: Target, journal: Journal, clock: Clock | None = None, on_event: OnEvent | None = None
+) -> Run:
+    """A run towards a target: units, spectra and ranks, and the runtime in which a latency is asked for."""
+    clock, tell = clock or Clock(), teller(on_event)
+    network, config = start.network, start.config
+    journal.begin(network, target, start.method.name, config, start.labels)
+    planned, where = journal.findings(), target.deployment
+    deployed = None
+    if where and not planned:
+        deployed = start.once(where, lambda: deploy(network.model, network.example, where))
+    network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     warn_of_odd_widths(target, network.units, config.multiple)
     clock("trace")
     tell("traced", units=[unit.name for unit in network.units], skipped=[s.name for s in network.skipped])
     ranks = unit_ranks(network.units, spectra, config.energy)
-    return Run(network, target, rule, config, labels, spectra, ranks, journal, clock, tell)
+    return Run(start, network, target, spectra, ranks, journal, clock, tell, deployed)
 
 
 def hand_out(result: PruneResult, run: Run, out: str | Path | None) -> PruneResult:
     """The result, saved in ``out`` if that is given."""
     if out is not None:
         checkpoint.save(result, out)
+    if run.target.objective == "speedup" and is_first():
+        warn_of_small_gain(run.network.model, result.model, run.network.example, result.speedup)
     run.tell("done", speedup=result.speedup)
     return result

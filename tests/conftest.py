@@ -93,6 +93,14 @@ def exported_once() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Times of layers that tests measure do not end in the user's own cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LDRF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(autouse=True)
 def exported_anew(request: pytest.FixtureRequest) -> Iterator[None]:
     """Tests about the export itself have a real one every time."""

@@ -11,6 +11,7 @@ import ldrf
 class FakeResult:
     model: nn.Module
     macs = (300, 100)
+    latency = None
     parameters = (60, 20)
     widths, full_widths = {"0": 4}, {"0": 8}
 

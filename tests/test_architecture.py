@@ -17,6 +17,7 @@ STAGES = [
     "tracing",
     "channels",
     "units",
+    "deployment",
     "calibration",
     "planning",
     "reconstruction",
@@ -31,8 +32,9 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tracing": {"runtime"},
     "channels": {"runtime", "tracing"},
     "units": {"runtime", "algebra", "tracing", "channels"},
+    "deployment": {"runtime", "files", "tracing", "units"},
     "calibration": {"runtime", "files", "algebra", "tracing", "channels", "units"},
-    "planning": {"runtime", "algebra", "tracing", "channels", "units", "calibration"},
+    "planning": {"runtime", "algebra", "tracing", "channels", "units", "deployment", "calibration"},
     "reconstruction": {"runtime", "algebra", "tracing", "channels", "units", "calibration"},
     "recomposition": {"runtime", "files", "tracing", "units", "calibration", "reconstruction"},
     "methods": {"runtime", "algebra", "tracing", "units", "calibration", "planning", "reconstruction"},
@@ -40,18 +42,20 @@ MAY_IMPORT: dict[str, set[str]] = {
     "finetuning": {*STAGES, "saving", "result", "events"},
     "measuring": {*STAGES, "saving", "result"},
     "events": {"runtime"},
-    "result": {"runtime", "planning", "reconstruction", "recomposition", "units"},
+    "result": {"runtime", "deployment", "planning", "reconstruction", "recomposition", "units"},
+    "budget": {*STAGES, "saving", "result", "run"},
+    "sweeping": {*STAGES, "files", "saving", "result", "events", "run", "budget", "pipeline"},
     "run": {*STAGES, "methods", "saving", "result", "events"},
-    "pipeline": {*STAGES, "methods", "result", "events", "run"},
+    "pipeline": {*STAGES, "methods", "saving", "result", "events", "run", "budget"},
     "inspection": set(STAGES),
     "data": {"calibration", "files"},
     "zoo": {*STAGES, "data", "finetuning"},
-    "report": {"files", "runtime", "result", "saving"},
+    "report": {"files", "runtime", "deployment", "result", "saving"},
     "integrations": {"events"},
 }
 OUTER = {"cli", "reproduce", "__init__", "__main__"}  # these may import anything
 FOREIGN = {"torchvision", "timm", "transformers", "matplotlib", "onnx", "tyro", "rich", "jinja2"}
-EXTRAS = {"saving": {"onnx"}}  # imported inside a function that needs them
+EXTRAS = {"saving": {"onnx"}, "deployment": {"onnx"}}  # imported inside a function that needs them
 
 
 def modules(folder: str) -> list[Path]:

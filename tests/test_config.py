@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from ldrf import LdrfError, PruneConfig
+from ldrf import Deployment, LdrfError, PruneConfig
+from ldrf.config import milliseconds
 
 
 def made(**settings: Any) -> PruneConfig:
@@ -52,3 +53,21 @@ def test_memory_is_a_number_of_bytes(given, count):
 def test_memory_that_is_none_is_refused(given):
     with pytest.raises(LdrfError, match="The 'memory' must"):
         made(memory=given)
+
+
+@pytest.mark.parametrize("given", [{"batch": 0}, {"threads": -1}, {"batch": 1.5}, {"threads": True}])
+def test_a_deployment_counts_in_whole_numbers(given):
+    with pytest.raises(LdrfError, match="must be a whole number from 1 up"):
+        Deployment(**given)
+
+
+def test_a_runtime_is_one_of_those_there_are():
+    with pytest.raises(
+        LdrfError, match="The 'runtime' must be one of inductor, onnxruntime, openvino, torch. Got 'tvm'"
+    ):
+        Deployment("tvm")
+
+
+@pytest.mark.parametrize(("text", "value"), [("4 ms", 4.0), ("0.5s", 500.0), (" 250 us", 0.25)])
+def test_times_have_units(text, value):
+    assert milliseconds(text) == value

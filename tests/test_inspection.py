@@ -4,12 +4,14 @@ import json
 
 import pytest
 import torch
-from networks import Bottleneck, Chain, Grouped, VitBlock
+from fake_runtime import FakeClock
+from networks import Bottleneck, Chain, Grouped, VitBlock, images, make
 
 import ldrf
 from ldrf.calibration.network import with_coupled
 from ldrf.cli import main
 from ldrf.inspection import inspect_network
+from ldrf.registry import RUNTIMES
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 
@@ -46,6 +48,14 @@ def test_every_layer_left_alone_is_listed_with_its_reason(network):
     assert "the largest speedup is" in text
 
 
+def test_with_a_deployment_it_says_where_the_time_goes():
+    with RUNTIMES.registered("fake", FakeClock(step=1).runtime()):
+        found = ldrf.inspect(make(Chain), [images(4)], deployment=ldrf.Deployment("fake", batch=2))
+    assert found.time is not None and [layer.name for layer in found.time.layers] == ["conv1", "conv2", "fc"]
+    assert "fake, batch 2, 1 thread" in str(found)
+    assert found.as_dict()["time"]["layers"][0]["name"] == "conv1"
+
+
 @pytest.mark.slow
 def test_the_command_prints_the_same(capsys):
     assert main(["inspect", "resnet20", "--json"]) == 0
@@ -60,6 +70,7 @@ def test_the_command_prints_the_same(capsys):
         (["inspect", "resnet20", "--shape", "3,x"], "must be whole numbers"),
         (["inspect", "resnet20", "--shape", "3,8,8", "--data", "sample"], "not both"),
         (["inspect", "nosuch"], "Unknown model"),
+        (["inspect", "resnet20", "--batch", "4"], "--runtime, --batch and --threads go with --time"),
     ],
 )
 def test_wrong_commands_say_what_is_wrong(argv, words, capsys):

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fake_runtime import FakeClock, network_seconds
 from networks import (
     CASES,
     Bottleneck,
@@ -25,7 +26,9 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
+from ldrf.files.record import read_record
 from ldrf.inputs import Inputs, read_inputs
+from ldrf.registry import RUNTIMES
 from ldrf.tracing.counting import count_macs, count_parameters
 
 FAST = ldrf.PruneConfig(solver="closed-form", energy=0.1)
@@ -218,3 +221,24 @@ def test_the_result_prints_as_a_table(pruned):
 def test_every_selection_runs_to_the_asked_widths(prune_known, criterion):
     result = prune_known(Chain, widths={"conv1": 5}, config=replace(FAST, selection=criterion))
     assert result.model.conv1.out_channels == 5 and result.history[0].error <= result.history[0].cut_error
+
+
+@pytest.mark.parametrize("allocation", ["error", "uniform"])
+def test_a_latency_is_met_on_the_clock_and_kept_through_a_resume(allocation, tmp_path, monkeypatch):
+    model, config = wide(Chain), replace(FAST, allocation=allocation, multiple=1)
+    with RUNTIMES.registered("fake", FakeClock(step=1).runtime()):
+        where = ldrf.Deployment("fake", batch=2)
+        given = {"latency": 1.4, "deployment": where, "config": config, "out": tmp_path / "run"}
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("ldrf.pipeline.stage_3", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+            ldrf.prune(model, [images(32)], **given)
+        monkeypatch.setattr("ldrf.run.deploy", None)  # nothing is timed again
+        result = ldrf.prune(model, [images(32)], **given, resume=True)
+    assert result.latency is not None and 1.4 <= result.latency.ratio <= 1.4 * 1.03
+    inputs = Inputs((images(2),), {})
+    measured = network_seconds(model, inputs, 1) / network_seconds(result.model, inputs, 1)
+    assert measured == pytest.approx(result.latency.ratio)
+    assert result.headline().startswith(f"{result.latency.ratio:.2f}x faster")
+    record = read_record(tmp_path / "run")
+    assert record["latency"]["runtime"] == "fake" and record["target"]["latency"] == 1.4
+    assert record["latency"]["dense"] == pytest.approx(1000 * network_seconds(model, inputs, 1))

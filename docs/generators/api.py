@@ -17,16 +17,29 @@ from ldrf.tracing.counting import count_macs
 
 WIDTH = 100  # characters of a signature on one line
 GROUPS = {
-    "Prune": ("prune", "inspect", "analyze", "find_energy", "prune_layer", "mirrored", "PruneConfig"),
+    "Prune": (
+        "prune",
+        "sweep",
+        "inspect",
+        "analyze",
+        "find_energy",
+        "prune_layer",
+        "mirrored",
+        "PruneConfig",
+        "Deployment",
+    ),
     "Save, load, deploy": ("save", "load", "export"),
     "Fine-tune": ("finetune", "FinetuneConfig"),
     "Teach it an operator": ("register_operator", "Operator"),
     "What comes back": (
         "PruneResult",
         "UnitReport",
+        "Point",
+        "Tried",
         "Skipped",
         "FinetuneResult",
         "Inspection",
+        "Latency",
         "Analysis",
         "LayerRank",
         "EnergySearch",

@@ -20,6 +20,7 @@ from ldrf.cli.arguments.prune import Prune
 from ldrf.cli.arguments.repeat import Repeat
 from ldrf.cli.arguments.report import WriteReport
 from ldrf.cli.arguments.reproduce import Reproduce
+from ldrf.cli.arguments.sweep import Sweep
 from ldrf.cli.arguments.train import Train
 
 COMMANDS: tuple[type[Arguments], ...] = (
@@ -27,6 +28,7 @@ COMMANDS: tuple[type[Arguments], ...] = (
     Inspect,
     Analyze,
     Prune,
+    Sweep,
     Repeat,
     Evaluate,
     WriteReport,

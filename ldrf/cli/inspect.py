@@ -26,7 +26,8 @@ def run(arguments: Inspect) -> Report:
         model = named.model
     batch = _batch(arguments, model)
     config = ldrf.PruneConfig(coupled=True) if arguments.coupled else ldrf.PruneConfig()
-    inspection = ldrf.inspect(model, [batch], config=config)
+    deployment = arguments.deployment if arguments.time else None
+    inspection = ldrf.inspect(model, [batch], config=config, deployment=deployment)
     return Report(inspection.as_dict(), [str(inspection), *([UNTRAINED] if untrained else [])])
 
 

@@ -35,14 +35,15 @@ def run(arguments: Prune) -> Report:
     if not is_first():
         return Report({})  # the first process measures and writes
     example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
-    metrics = _metrics(named.model, result, example, test)
+    metrics = network_metrics(named.model, result, example, test)
     source = {**named.source, "data": arguments.data}
     details = {"featuremaps": feature_maps(named.model, result, example)}
     ldrf.save(result, arguments.out, metrics=metrics, source=source, details=details, run=noted(arguments))
     page = write_report([arguments.out])
     files = {"folder": str(arguments.out), "report": str(page)}
     data = {**result.as_dict(), "metrics": metrics, "source": source, **files}
-    return Report(data, [str(result), _summary(metrics), f"Saved in {arguments.out}; see {page}"])
+    times = [] if result.latency is None else [str(result.latency)]
+    return Report(data, [str(result), *times, _summary(metrics), f"Saved in {arguments.out}; see {page}"])
 
 
 def open_calibration(arguments: Prune) -> tuple[NamedModel, Batches]:
@@ -63,18 +64,31 @@ def _check_out(arguments: Prune) -> None:
         check_out(arguments.out, arguments.force)
 
 
-def _metrics(dense: nn.Module, result: PruneResult, example: Inputs, test: Batches | None) -> dict[str, Any]:
+def network_metrics(dense: nn.Module, result: PruneResult, example: Inputs, test: Batches | None) -> dict[str, Any]:
     """Cost of both networks, and their accuracy where there are labelled test images."""
     metrics: dict[str, Any] = {
         "macs": dict(zip(("dense", "slim"), result.macs, strict=True)),
         "parameters": dict(zip(("dense", "slim"), result.parameters, strict=True)),
-        "latency_ms": latency_ratio(dense, result.model.eval(), example),
-        "timing": {"images": example.rows, "threads": torch.get_num_threads()},
+        **_timing(dense, result, example),
     }
     if test is not None:
         accuracy = measure_accuracy(dense, test, "evaluate dense")
         metrics["accuracy"] = _accuracies(accuracy, measure_accuracy(result.model, test, "evaluate slim"))
     return metrics
+
+
+def _timing(dense: nn.Module, result: PruneResult, example: Inputs) -> dict[str, Any]:
+    """Milliseconds of both networks: those that a latency was asked for by, or in torch as it is set up here."""
+    known = result.latency
+    if known is not None:
+        return {
+            "latency_ms": {"dense": known.dense, "slim": known.slim},
+            "timing": {"images": known.batch, "threads": known.threads},
+        }
+    return {
+        "latency_ms": latency_ratio(dense, result.model.eval(), example),
+        "timing": {"images": example.rows, "threads": torch.get_num_threads()},
+    }
 
 
 def _accuracies(dense: Accuracy, slim: Accuracy) -> dict[str, float | int]:

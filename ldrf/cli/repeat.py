@@ -18,6 +18,7 @@ from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report, facts
 from ldrf.cli.provenance import checksum, environment, files
 from ldrf.cli.prune import open_calibration, prune_as
+from ldrf.config import Deployment
 from ldrf.data.plugins import is_factory
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
@@ -48,7 +49,7 @@ def _recorded(arguments: Repeat, record: dict[str, Any]) -> tuple[Prune, dict[st
         raise LdrfError(f"'{folder}' was fine-tuned: repeat the pruned result that it was made from.")
     if not isinstance(noted, dict) or not isinstance(noted.get("argv"), list) or noted["argv"][:1] != ["prune"]:
         raise LdrfError(f"'{folder}' does not say which command made it: only results of 'ldrf prune' can be repeated.")
-    command = _read(folder, [str(part) for part in noted["argv"]])
+    command = _with_widths(_read(folder, [str(part) for part in noted["argv"]]), record)
     given = {name: getattr(arguments, name) for name in ("model", "architecture", "data", "weights")}
     for name in ("model", "architecture", "data"):
         recorded = getattr(command, name)
@@ -56,6 +57,14 @@ def _recorded(arguments: Repeat, record: dict[str, Any]) -> tuple[Prune, dict[st
             # A folder from elsewhere must not decide which code is run here.
             raise LdrfError(f"'{folder}' was made with '{recorded}': to run that file, add --{name} {recorded}.")
     return replace(command, **{name: value for name, value in given.items() if value is not None}), noted
+
+
+def _with_widths(command: Prune, record: dict[str, Any]) -> Prune:
+    """A command that asks for a latency, with the widths that it came to: the clock says something else every time."""
+    if command.latency is None:
+        return command
+    widths = tuple(f"{name}={width}" for name, width in _table(record, "widths").items())
+    return replace(command, latency=None, deployment=Deployment(), widths=widths)
 
 
 def _check_files(folder: str, noted: dict[str, Any], command: Prune) -> None:

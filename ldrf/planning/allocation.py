@@ -8,8 +8,8 @@ from itertools import combinations, pairwise, product
 
 from torch import Tensor
 
-from ldrf.errors import LdrfError
-from ldrf.planning.cost_model import CostModel
+from ldrf.errors import OutOfReach
+from ldrf.planning.cost_model import Cost
 from ldrf.units.width_choices import Choices
 
 SLACK = 1.02  # how far above its target a plan may end
@@ -17,23 +17,23 @@ REACH = 16  # steps that may change hands between two units to get there
 TRIALS = 2_000_000  # exchanges looked at, at most
 
 
-def reachable(cost: CostModel, choices: Choices) -> float:
+def reachable(cost: Cost, choices: Choices) -> float:
     """The largest dense cost / slim cost with every unit at its smallest width."""
     return cost.at({}) / cost.at({name: widths[0] for name, widths in choices.items()})
 
 
-def check_reachable(cost: CostModel, choices: Choices, ratio: float, what: str, energy: float) -> None:
+def check_reachable(cost: Cost, choices: Choices, ratio: float, what: str, energy: float) -> None:
     best = reachable(cost, choices)
     if best < ratio:
         hardest = cost.at({}) / cost.at(dict.fromkeys(choices, 1))
-        raise LdrfError(
+        raise OutOfReach(
             f"A {what} of {ratio:g} is out of reach: the largest with every unit at its rank (energy {energy:g}) is "
             f"{best:.2f}, and {hardest:.2f} with a single neuron each; ask for less, lower the energy, or set "
             "multiple=1 to allow any width."
         )
 
 
-def allocate_by_error(cost: CostModel, ratio: float, errors: Mapping[str, Tensor], choices: Choices) -> dict[str, int]:
+def allocate_by_error(cost: Cost, ratio: float, errors: Mapping[str, Tensor], choices: Choices) -> dict[str, int]:
     """Cut, step by step, where a saved MAC adds least error (DESIGN: marginal error per MAC).
 
     ``errors[unit][w]`` is the weighted error of a unit at width w; curves are made convex first so that the
@@ -74,7 +74,7 @@ def step_errors(curve: Tensor, choices: Sequence[int]) -> list[float]:
 
 
 def _fill(
-    cost: CostModel, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
+    cost: Cost, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
 ) -> dict[str, int]:
     """Give back steps that still fit under the budget, the most useful first."""
     while True:
@@ -92,7 +92,7 @@ def _fill(
 
 
 def _trade(
-    cost: CostModel, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
+    cost: Cost, widths: dict[str, int], budget: float, steps: Mapping[str, list[float]], choices: Choices
 ) -> dict[str, int]:
     """Where steps are too coarse to spend the budget to within ``SLACK``, exchange a few between two units."""
     reach, pairs, spent = 1, math.comb(len(widths), 2), cost.at(widths)
@@ -138,7 +138,7 @@ def convex_slopes(curve: Tensor) -> list[float]:
     return slopes
 
 
-def allocate_by_share(cost: CostModel, ratio: float, choices: Choices, depth_bias: float = 0.0) -> dict[str, int]:
+def allocate_by_share(cost: Cost, ratio: float, choices: Choices, depth_bias: float = 0.0) -> dict[str, int]:
     """Widths floor + t (full - floor), the same t everywhere or, with ``depth_bias``, smaller t in shallow units.
 
     Each is rounded down to a choice of its unit; floors are the smallest of these.

@@ -4,9 +4,23 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.unit import Unit
+
+
+class Cost(Protocol):
+    """What an allocation needs to know of a cost: MACs, parameters or time, as a function of widths."""
+
+    @property
+    def full(self) -> dict[str, int]: ...
+
+    def at(self, widths: Mapping[str, int]) -> float: ...
+
+    def saving(self, unit: str, widths: Mapping[str, int], lower: int) -> float: ...
+
+    def change(self, widths: Mapping[str, int], moved: Mapping[str, int]) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -62,6 +76,10 @@ class Size:
 
     per: dict[str, float]
     rest: float
+
+    def at(self, widths: Mapping[str, int]) -> int:
+        """How many there are with these widths."""
+        return round(self.rest + sum(count * widths[unit] for unit, count in self.per.items()))
 
     @property
     def parts(self) -> list[tuple[float, tuple[str, ...]]]:

@@ -1,16 +1,18 @@
 """From a target to a width plan: ranges, error curves and costs of all units brought together."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from torch import Tensor
 
-from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network, with_coupled
-from ldrf.calibration.survey import Survey
 from ldrf.config import PruneConfig
+from ldrf.deployment.deployed import Deployed
+from ldrf.deployment.latency import Latency
 from ldrf.planning.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
-from ldrf.planning.curves import output_curves
+from ldrf.planning.latency_plan import needs_coupled, plan_by_latency
 from ldrf.planning.objective import Objective
 from ldrf.planning.ranks import unit_ranks, unit_spectra
 from ldrf.registry import OBJECTIVES
@@ -20,21 +22,41 @@ from ldrf.units.unit import Unit
 from ldrf.units.width_choices import Choices, width_choices
 
 
-def for_target(network: Network, target: Target, config: PruneConfig) -> tuple[Network, dict[str, Tensor]]:
-    """The network, with coupled widths among its units if the target names one or needs them, and all their spectra."""
+def for_target(
+    network: Network,
+    target: Target,
+    config: PruneConfig,
+    deployed: Deployed | None = None,
+    planned: Mapping[str, int] | None = None,
+) -> tuple[Network, dict[str, Tensor]]:
+    """The network, with coupled widths among its units if the target names one or needs them, and all their spectra.
+
+    ``planned`` are the widths of an earlier part of the same run, which decide it then.
+    """
     spectra = unit_spectra(network.model, network.units)
-    if config.coupled is not None or not network.coupled or not _needs_coupled(network, target, spectra, config):
+    if config.coupled is not None or not network.coupled:
         return network, spectra
-    return with_coupled(network), spectra | unit_spectra(network.model, network.coupled)
+    if planned is not None:
+        needed = any(unit.name in planned for unit in network.coupled)
+    else:
+        needed = _needs_coupled(network, target, spectra, config, deployed)
+    return (
+        (with_coupled(network), spectra | unit_spectra(network.model, network.coupled))
+        if needed
+        else (network, spectra)
+    )
 
 
-def _needs_coupled(network: Network, target: Target, spectra: dict[str, Tensor], config: PruneConfig) -> bool:
+def _needs_coupled(
+    network: Network, target: Target, spectra: dict[str, Tensor], config: PruneConfig, deployed: Deployed | None
+) -> bool:
     asked = target.widths if target.widths is not None else target.keep
     if asked is not None:
         return any(unit.name in asked for unit in network.coupled)
-    cost = _objective(target).cost(network)
-    ranks = unit_ranks(network.units, spectra, config.energy)
-    return reachable(cost, choices_of(network.units, ranks, config)) < target.ratio
+    choices = choices_of(network.units, unit_ranks(network.units, spectra, config.energy), config)
+    if deployed is not None:
+        return needs_coupled(network, choices, target, deployed)
+    return reachable(_objective(target).cost(network), choices) < target.ratio
 
 
 def _objective(target: Target) -> Objective:
@@ -58,26 +80,53 @@ class Plan:
     widths: dict[str, int]
     curves: dict[str, Tensor]  # estimated error at every width [n + 1]
     curves_of: CurvesOf
+    latency: Latency | None = None  # what was measured, where the target is one
 
 
 def plan_widths(
     network: Network,
     target: Target,
     ranks: dict[str, int],
-    surveys: dict[str, Survey],
-    removals: dict[str, Removal],
+    errors: dict[str, Tensor],
+    curves: Callable[[], dict[str, Tensor]],
     config: PruneConfig,
+    deployed: Deployed | None = None,
 ) -> Plan:
-    """Widths that meet the target at the least estimated damage, or as the configured rule says."""
-    errors = {name: removal.errors for name, removal in removals.items()}
+    """Widths that meet the target at the least estimated damage, or as the configured rule says.
+
+    ``errors`` are those of the layers that read each unit, at every width; ``curves`` gives those of the outputs.
+    """
     if target.widths is not None or target.keep is not None:
         return Plan(exact_widths(target, network.units, network.skipped, config.multiple), errors, "readers")
-    objective, choices = _objective(target), choices_of(network.units, ranks, config)
+    choices = choices_of(network.units, ranks, config)
+    if deployed is not None:
+        return _plan_by_latency(network, target, choices, errors, curves, config, deployed)
+    objective = _objective(target)
     cost = objective.cost(network)
     check_reachable(cost, choices, target.ratio, objective.label, config.energy)
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, target.ratio, choices), errors, "readers")
     if config.allocation == "paper":
         return Plan(allocate_by_share(cost, target.ratio, choices, depth_bias=0.5), errors, "readers")
-    curves = output_curves(network, surveys, removals, config)
-    return Plan(allocate_by_error(cost, target.ratio, curves, choices), curves, "outputs")
+    estimated = curves()
+    return Plan(allocate_by_error(cost, target.ratio, estimated, choices), estimated, "outputs")
+
+
+def _plan_by_latency(
+    network: Network,
+    target: Target,
+    choices: Choices,
+    errors: dict[str, Tensor],
+    curves: Callable[[], dict[str, Tensor]],
+    config: PruneConfig,
+    deployed: Deployed,
+) -> Plan:
+    """Widths that reach the target on the clock, by error curves or as the configured rule says."""
+    if config.allocation == "error":
+        estimated = curves()
+        widths, latency = plan_by_latency(network, target, choices, deployed, estimated)
+        return Plan(widths, estimated, "outputs", latency)
+    bias = 0.5 if config.allocation == "paper" else 0.0
+    share = partial(allocate_by_share, choices=choices, depth_bias=bias)
+    widths, latency = plan_by_latency(network, target, choices, deployed, None, share)
+    return Plan(widths, errors, "readers", latency)

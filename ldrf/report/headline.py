@@ -52,7 +52,10 @@ def timing(run: ReportedRun) -> str:
     """How the latency was measured."""
     said = {"images": "image{} at a time", "threads": "thread{}"}
     known = {key: count for key, count in run.timing.items() if key in said}
-    return ", ".join(f"{count} {said[key].format('' if count == 1 else 's')}" for key, count in known.items())
+    where = [f"{run.time.runtime} {run.time.version}"] if run.time is not None else []
+    return ", ".join(
+        [*where, *(f"{count} {said[key].format('' if count == 1 else 's')}" for key, count in known.items())]
+    )
 
 
 def short(count: float, beside: float = 0) -> str:

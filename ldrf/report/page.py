@@ -13,7 +13,7 @@ from ldrf.errors import LdrfError
 from ldrf.files.result_folders import PAGE
 from ldrf.files.writing import write_whole
 from ldrf.report import bars, plots
-from ldrf.report.comparison import series_of
+from ldrf.report.comparison import pick, score_name, series_of
 from ldrf.report.headline import points, settings, short, tiles
 from ldrf.report.loading import load_code
 from ldrf.report.runs import ReportedRun, UnitRow, read_run
@@ -59,11 +59,13 @@ def render(runs: Sequence[ReportedRun]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    series = series_of(runs) if len(runs) > 1 else []
+    several = runs if len(runs) > 1 else []
+    series, timed, best = series_of(several), series_of(several, by_time=True), pick(several)
     return environment.get_template("page.html").render(
         runs=runs,
         series=series,
-        tradeoff=plots.tradeoff_plot(series) if series else None,
+        tradeoffs=_tradeoffs(several, series, timed, best),
+        pick=best,
         small_plots=small_plots(runs[0]) if len(runs) == 1 else [],
         briefly=len(runs) > 1 and sum(len(run.units) for run in runs) > TOLD,
         style=Markup(style),
@@ -77,6 +79,15 @@ def render(runs: Sequence[ReportedRun]) -> str:
         short=short,
         points=points,
     )
+
+
+def _tradeoffs(
+    runs: Sequence[ReportedRun], series: Sequence[plots.Series], timed: Sequence[plots.Series], best: ReportedRun | None
+) -> list[Markup]:
+    """Accuracy against the clock where that was looked at, and against MACs."""
+    up, chosen = score_name(runs), None if best is None else str(best.folder)
+    drawn = [plots.tradeoff_plot(timed, "faster, dense time / slim time", up, chosen)] if timed else []
+    return [*drawn, plots.tradeoff_plot(series, up=up, chosen=chosen)] if series else drawn
 
 
 def _digest(text: str) -> str:

@@ -70,6 +70,10 @@ class Frame:
         hint = Markup("<title>{}</title>").format(title) if title else ""
         return Markup('<circle cx="{}" cy="{}" r="4">{}</circle>').format(self.x(across), self.y(up), hint)
 
+    def ring(self, across: float, up: float) -> Markup:
+        """A ring around the point that is recommended."""
+        return Markup('<circle class="ring" cx="{}" cy="{}" r="8"/>').format(self.x(across), self.y(up))
+
     def drawn(self, label: str, parts: Iterable[Markup]) -> Markup:
         return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
             self.wide, self.high, label, Markup("").join(parts)
@@ -128,8 +132,16 @@ class Series:
     points: tuple[Point, ...]
 
 
-def tradeoff_plot(series: Sequence[Series]) -> Markup:
-    """Accuracy against speed-up, a line a network, from the dense one at 1x (the paper's Fig. 5)."""
+def tradeoff_plot(
+    series: Sequence[Series],
+    across: str = "speed-up, dense MACs / slim MACs",
+    up: str = "top-1, %",
+    chosen: str | None = None,
+) -> Markup:
+    """Accuracy against speed-up, a line a network, from the dense one at 1x (the paper's Fig. 5).
+
+    The point with the label ``chosen`` is ringed.
+    """
     frame = Frame(460, 290, left=44, bottom=40, top=24, right=14)
     x = LinearScale.around([1.0, *(p.speedup for s in series for p in s.points)])
     y = LinearScale.around([a for s in series for a in (s.dense, *(p.accuracy for p in s.points))])
@@ -139,9 +151,10 @@ def tradeoff_plot(series: Sequence[Series]) -> Markup:
         dots += [(p.speedup, p.accuracy, f"{p.label}: {p.accuracy:.2f} % at {p.speedup:.2f}x") for p in one.points]
         places = [(x.place(speedup), y.place(accuracy), title) for speedup, accuracy, title in sorted(dots)]
         drawn = [frame.path([p[:2] for p in places]), *(frame.dot(*p) for p in places)]
+        drawn += [frame.ring(x.place(p.speedup), y.place(p.accuracy)) for p in one.points if p.label == chosen]
         parts.append(Markup('<g class="s{}">{}</g>').format(i % 6, Markup("").join(drawn)))
     named = Markup('<text class="axis" x="{}" y="{}"{}>{}</text>')
-    parts.append(named.format(0, 12, "", "top-1, %"))
+    parts.append(named.format(0, 12, "", up))
     end = Markup(' text-anchor="end"')
-    parts.append(named.format(frame.wide - frame.right, frame.high - 6, end, "speed-up, dense MACs / slim MACs"))
-    return frame.drawn("Accuracy against speed-up", parts)
+    parts.append(named.format(frame.wide - frame.right, frame.high - 6, end, across))
+    return frame.drawn(f"{up.removesuffix(', %')} against {across}", parts)

@@ -4,10 +4,11 @@ import base64
 import binascii
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ldrf.deployment.latency import Latency
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
 from ldrf.files.result_folders import DETAILS
@@ -80,6 +81,7 @@ class ReportedRun:
     timing: dict[str, Any]
     top1: Pair | None
     top5: Pair | None
+    agreement: float | None  # percent of images on which both give the same answer
     tested: int
     images: int
     units: tuple[UnitRow, ...]
@@ -91,6 +93,7 @@ class ReportedRun:
     config: dict[str, Any]
     seconds: dict[str, float]
     versions: dict[str, str]
+    time: Latency | None  # where the time goes, of a run by latency
     detailed: bool  # whether report.json lies beside ldrf.json
 
     @property
@@ -102,6 +105,12 @@ class ReportedRun:
     def drop(self) -> float | None:
         """Points of top-1 lost."""
         return None if self.top1 is None else self.top1.dense - self.top1.slim
+
+    @property
+    def score(self) -> Pair | None:
+        """What the networks are compared by: top-1 where it was measured, or else agreement with the dense one."""
+        agreed = None if self.agreement is None else Pair(100.0, self.agreement)
+        return self.top1 or agreed
 
 
 def read_run(folder: str | Path) -> ReportedRun:
@@ -140,6 +149,7 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
         timing={key: int(value) for key, value in metrics.get("timing", {}).items()},
         top1=_pair(accuracy) if "slim" in accuracy else None,
         top5=_pair(accuracy, "_top5") if "slim_top5" in accuracy else None,
+        agreement=_number(metrics["agreement"]["slim"]) if "agreement" in metrics else None,
         tested=int(accuracy.get("images", 0)),
         images=int(record["images"]),
         units=_units(record, details),
@@ -151,8 +161,19 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
         config=dict(record["config"]),
         seconds={str(stage): _number(value) for stage, value in record["seconds"].items()},
         versions={str(name): str(value) for name, value in record["versions"].items()},
+        time=_time(record["latency"]) if record.get("latency") else None,
         detailed=bool(details),
     )
+
+
+def _time(stored: Mapping[str, Any]) -> Latency:
+    """What was measured of the time; a folder may come from elsewhere, so every number must be one."""
+    latency = Latency.from_dict(stored)
+    numbers = [latency.dense, latency.slim, *(v for x in latency.layers for v in (x.dense, x.slim))]
+    if not all(_number(value) > 0 for value in numbers):
+        raise ValueError("milliseconds above 0 were expected")
+    [_number(value) for pair in latency.expected for value in pair]
+    return replace(latency, runtime=str(latency.runtime), version=str(latency.version), batch=int(latency.batch))
 
 
 def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ...]:

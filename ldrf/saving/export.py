@@ -2,7 +2,7 @@
 
 import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -12,13 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ldrf.deployment.onnx_export import export_onnx, need_onnx, onnx_session
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.device import Device, exact, find_device, model_device
 from ldrf.saving.checkpoint import storable_tensors
-from ldrf.tracing.export import export_program, free_batch
+from ldrf.tracing.export import export_program
 
 Format = Literal["onnx", "pt2", "state-dict"]
 SUFFIXES: dict[str, Format] = {
@@ -98,51 +99,14 @@ def _as_floats_of(module: nn.Module, inputs: Inputs) -> Inputs:
 
 def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
     """Write ONNX and return the largest difference between onnxruntime's outputs and the model's."""
-    _need_onnx()
-    program = export_program(module, inputs)
-    shapes = free_batch(module, inputs, "batch")
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")
-        try:
-            names = _output_names(inputs.call(module))
-            torch.onnx.export(
-                program,
-                (),
-                path,
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-                dynamic_shapes=shapes,
-                output_names=names,
-            )
-        except Exception as problem:
-            raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {first_line(problem)}") from problem
+    need_onnx("onnx", "onnxscript", "onnxruntime")
+    export_onnx(module, inputs, path)
     return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
-
-
-def _need_onnx() -> None:
-    for name in ("onnx", "onnxscript", "onnxruntime"):
-        try:
-            __import__(name)
-        except ImportError as problem:
-            raise LdrfError(f"ONNX needs {name}: pip install 'ldrf[onnx]'.") from problem
-
-
-def _output_names(outputs: Any) -> list[str] | None:
-    """What to call the outputs in the file: the keys of a dict, or 'output'."""
-    if isinstance(outputs, Mapping) and all(isinstance(t, Tensor) for t in outputs.values()):
-        return [str(key) for key in outputs]
-    return ["output"] if isinstance(outputs, Tensor) else None
 
 
 def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
     """A function that runs the ONNX file in onnxruntime on the CPU with this many threads."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    session = onnx_session(str(path), threads)
     names = [entry.name for entry in session.get_inputs()]
 
     def call(inputs: Inputs) -> list[Tensor]:

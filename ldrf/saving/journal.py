@@ -24,6 +24,7 @@ from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
 from ldrf.config import PruneConfig
+from ldrf.deployment.latency import Latency
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import fingerprint
 from ldrf.files.result_folders import JOURNAL, LEARNED, LOCK, RECORD, SETTINGS, check_place, unfinished
@@ -102,7 +103,9 @@ class Journal:
         facts, tables = _read(self.folder / LEARNED)
         removals = {name: Removal(order, tables["errors"][name]) for name, order in tables["order"].items()}
         surveys = {name: Survey([], zeros, tables["activity"][name]) for name, zeros in tables["zeros"].items()}
-        plan = Plan(facts["widths"], tables["curves"], facts["curves_of"])
+        latency = facts.get("latency")
+        timed = None if latency is None else Latency.from_dict(latency)
+        plan = Plan(facts["widths"], tables["curves"], facts["curves_of"], timed)
         return Findings(plan, surveys, removals, tables["metrics"])
 
     def keep_findings(self, findings: Findings) -> Findings:
@@ -127,7 +130,9 @@ class Journal:
             "errors": {name: r.errors for name, r in findings.removals.items()},
             "metrics": findings.metrics,
         }
-        self._write(LEARNED, {"widths": findings.plan.widths, "curves_of": findings.plan.curves_of}, tables)
+        plan = findings.plan
+        latency = None if plan.latency is None else plan.latency.as_dict()
+        self._write(LEARNED, {"widths": plan.widths, "curves_of": plan.curves_of, "latency": latency}, tables)
 
     def solved(self, index: int, unit: Unit) -> Reconstruction | None:
         """The solution this run had found for a unit, if it had."""

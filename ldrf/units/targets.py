@@ -3,13 +3,14 @@
 import difflib
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from numbers import Integral, Real
 from typing import Any
 
 from torch import nn
 
+from ldrf.config import Deployment, milliseconds
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.registry import OBJECTIVES
 from ldrf.units.indices import least_width
@@ -27,6 +28,8 @@ class Target:
     ratio: float = 1.0
     widths: Mapping[str, int] | None = None
     keep: Mapping[str, float] | None = None
+    deployment: Deployment | None = None  # of the objective "latency"
+    time: str | None = None  # the latency, where it is asked for as a time and the ratio is not known yet
 
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, ready for JSON."""
@@ -34,7 +37,8 @@ class Target:
             return {"widths": {name: int(width) for name, width in self.widths.items()}}
         if self.keep is not None:
             return {"keep": {name: float(share) for name, share in self.keep.items()}}
-        return {str(self.objective): float(self.ratio)}
+        asked = {str(self.objective): self.time or float(self.ratio)}
+        return asked if self.deployment is None else asked | asdict(self.deployment)
 
 
 def read_target(
@@ -43,15 +47,22 @@ def read_target(
     widths: Mapping[str, int] | None = None,
     keep: Mapping[str, float] | None = None,
     objective: tuple[str, float] | None = None,
+    latency: float | str | None = None,
+    deployment: Deployment | None = None,
 ) -> Target:
     """The one target that a call of prune names; ``speedup`` and ``params`` are objectives of their own name."""
     given = {"speedup": speedup, "params": params, "widths": widths, "keep": keep, "objective": objective}
+    given["latency"] = latency
     asked = [name for name, value in given.items() if value is not None]
     if len(asked) != 1:
         raise LdrfError(
-            "Exactly one of speedup=, params=, widths=, keep= and objective= must be given. "
+            "Exactly one of speedup=, params=, widths=, keep=, objective= and latency= must be given. "
             f"Got {' and '.join(asked) if asked else 'none of them'} instead."
         )
+    if latency is not None:
+        return _latency_target(latency, deployment or Deployment())
+    if deployment is not None:
+        raise LdrfError(f"A 'deployment' goes with latency=. Got it with {asked[0]}= instead.")
     if widths is not None or keep is not None:
         return Target(widths=widths, keep=keep)
     name, ratio = _named_ratio(objective) if objective is not None else (asked[0], given[asked[0]])
@@ -59,6 +70,20 @@ def read_target(
     if isinstance(ratio, bool) or not isinstance(ratio, Real) or not float(ratio) > 1:
         raise LdrfError(f"The '{name}' must be a number above 1 (dense / slim). Got {ratio!r} instead.")
     return Target(name, float(ratio))
+
+
+def _latency_target(latency: Any, deployment: Any) -> Target:
+    if not isinstance(deployment, Deployment):
+        raise LdrfError(f"The 'deployment' must be an ldrf.Deployment. Got {type(deployment).__name__} instead.")
+    if isinstance(latency, str):
+        milliseconds(latency)  # a wrong unit is told here
+        return Target("latency", deployment=deployment, time=latency)
+    if isinstance(latency, bool) or not isinstance(latency, Real) or not float(latency) > 1:
+        raise LdrfError(
+            "The 'latency' must be a number above 1 (dense time / slim time) or a time such as '4 ms'. "
+            f"Got {latency!r} instead."
+        )
+    return Target("latency", float(latency), deployment=deployment)
 
 
 def _named_ratio(objective: Any) -> tuple[str, Any]:

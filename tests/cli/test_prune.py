@@ -8,18 +8,21 @@ import pytest
 from fake_library import prune_args
 
 from ldrf.cli import main
-from ldrf.config import PruneConfig
+from ldrf.config import Deployment, PruneConfig
+from ldrf.deployment.latency import Latency, LayerTime
 
 
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ([], "exactly one of --speedup, --params, --widths, --keep and --objective"),
+        ([], "exactly one of --speedup, --params, --widths, --keep, --objective, --latency and --max-drop"),
         (["--objective", "2"], "--objective takes NAME=FLOAT, such as params=2. Got '2' instead"),
         (["--speedup", "2", "--params", "2"], "exactly one of"),
         (["--widths", "0=x"], "--widths takes NAME=INT, such as features.3=40. Got '0=x' instead"),
         (["--widths", "40"], "Got '40' instead"),
         (["--keep", "=0.5"], "--keep takes NAME=FLOAT"),
+        (["--latency", "fast"], "a time such as '4 ms'. Got 'fast' instead"),
+        (["--speedup", "2", "--runtime", "torch"], "--runtime, --batch and --threads go with --latency"),
     ],
 )
 def test_a_wrong_target_ends_in_2(plugin, core, more, words, capsys):
@@ -37,6 +40,23 @@ def test_prune_passes_target_config_and_images_on(plugin, core, capsys):
     assert not {"speedup", "params", "keep"} & call.keys()
     out = capsys.readouterr().out
     assert "the result's own table" in out and "top-1, 64 images" in out and "3.00x less" in out
+
+
+def test_prune_passes_a_latency_and_where_it_is_measured_on(plugin, core):
+    more = ["--runtime", "torch", "--batch", "4", "--threads", "2"]
+    assert main(prune_args(plugin, "--latency", "2", *more)) == 0
+    assert main(prune_args(plugin, "--latency", "4ms")) == 0
+    asked = [(call["latency"], call["deployment"]) for call in core.pruned]
+    assert asked == [(2.0, Deployment("torch", 4, 2)), ("4ms", Deployment())]
+
+
+def test_what_was_measured_for_the_target_is_what_is_kept(plugin, core, monkeypatch, capsys):
+    latency = Latency("torch", "1.0", 4, 2, 10.0, 4.0, 0.001, (LayerTime("0", 8.0, 2.0),))
+    monkeypatch.setattr("fake_library.FakeResult.latency", latency)
+    assert main(prune_args(plugin, "--latency", "2")) == 0
+    metrics = core.saved[0]["metrics"]
+    assert metrics["latency_ms"] == {"dense": 10.0, "slim": 4.0} and metrics["timing"] == {"images": 4, "threads": 2}
+    assert "2.50x faster (10 ms -> 4 ms) in torch 1.0, batch 4, 2 threads" in capsys.readouterr().out
 
 
 def test_prune_passes_the_method_on(plugin, core, capsys):

@@ -118,6 +118,16 @@ def test_a_result_that_cannot_be_repeated_says_why(made, change, words, capsys):
     assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
 
 
+def test_a_result_by_latency_is_repeated_with_the_widths_it_came_to(made, capsys):
+    record = json.loads((made / "ldrf.json").read_text())
+    argv = record["run"]["argv"]
+    at = argv.index("--widths")
+    argv[at : at + 3] = ["--latency", "2"]
+    (made / "ldrf.json").write_text(json.dumps(sealed(record)))
+    assert main(["repeat", "out", *CODE, "--json"]) == 0
+    assert told(capsys)["same_bits"]
+
+
 def test_a_result_of_the_library_cannot_be_repeated(pruned, tmp_path, capsys):
     from networks import Chain
 

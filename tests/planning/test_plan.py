@@ -1,5 +1,7 @@
 """From a target to widths: by hand, by share, by ranks and by error curves."""
 
+from functools import partial
+
 import pytest
 import torch
 from networks import Bottleneck, Chain, Residual, make
@@ -9,7 +11,7 @@ import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.calibration.survey import survey
 from ldrf.planning.allocation import reachable
-from ldrf.planning.curves import removal_curves
+from ldrf.planning.curves import output_curves, removal_curves
 from ldrf.planning.plan import choices_of, for_target, plan_widths
 from ldrf.planning.ranks import unit_ranks, unit_spectra
 from ldrf.registry import OBJECTIVES
@@ -23,7 +25,9 @@ def planned(net, target: Target, config: ldrf.PruneConfig):
     ranks = unit_ranks(net.units, unit_spectra(net.model, net.units), config.energy)
     surveys = survey(net.trace, net.dense, net.units, net.calibration, 0, progress)
     removals = removal_curves(net, target, surveys, config)
-    return plan_widths(net, target, ranks, surveys, removals, config), ranks
+    errors = {name: removal.errors for name, removal in removals.items()}
+    curves = partial(output_curves, net, surveys, removals, config)
+    return plan_widths(net, target, ranks, errors, curves, config), ranks
 
 
 def test_widths_by_hand_are_the_plan(network):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from results_on_disk import HOSTILE, UNITS, details, png, write_result
 
+from ldrf.deployment.latency import Latency, LayerTime
 from ldrf.errors import LdrfError
 from ldrf.report import write_report
 from ldrf.report.comparison import series_of
@@ -192,6 +193,19 @@ def test_a_slower_slim_network_is_called_slower(tmp_path):
     assert found.detail.split() == ["17,229", "→", "99.9", "ms"]
 
 
+def test_a_run_by_latency_tells_where_the_time_goes(tmp_path):
+    layers = (LayerTime("features.0", 8.0, 2.0), LayerTime("<b>", 1.0, 1.0))
+    latency = Latency("onnxruntime", "1.31", 1, 2, 10.0, 4.0, 0.001, layers, ((2.0, 0.125),)).as_dict()
+    folder = write_result(tmp_path / "run", latency=latency)
+    page = page_of(folder)
+    assert "Where the time goes" in page.text and "4.00×" in page.text and "<b>" in page.text
+    assert "0.125 at 2×" in page.text and "onnxruntime 1.31, 16 images at a time" in page.text
+    assert "Where the time goes" not in page_of(write_result(tmp_path / "other")).text
+    for wrong in ({**latency, "slim": 0.0}, {**latency, "dense": "x"}, {**latency, "layers": [1]}):
+        with pytest.raises(LdrfError, match="is damaged"):
+            read_run(write_result(tmp_path / "wrong", latency=wrong))
+
+
 def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):
     units = {f"stages.{i // 8}.blocks.{i}.attention.feed_forward.conv": (512, 200, 40) for i in range(200)}
     path = write_report([write_result(tmp_path / "run", units)])
@@ -290,7 +304,7 @@ def test_several_folders_are_compared_beside_them(tmp_path):
     page = Page(path.read_text())
     assert "4 runs side by side" in page.text and page.count("details", "run") == 4
     assert page.count("svg", "plot") == 1 and page.count("img", "sheet") == 0
-    assert f"{runs / '2x'} vgg9 2.00× 89.00 % −1.00 points" in page.text
+    assert f"{runs / '2x'} pick vgg9 2.00× 89.00 % −1.00 points" in page.text
     identifiers = [a["id"] for _, a in page.tags if "id" in a]
     assert len(identifiers) == len(set(identifiers))
 

@@ -9,13 +9,14 @@ import pytest
 from networks import Bottleneck, Branches, Carriers, Chain, Gated, Inverted, Residual
 from torch import nn
 
+from ldrf.config import Deployment
 from ldrf.errors import LdrfError
 from ldrf.units.targets import Target, apply_ignore, exact_widths, ignored_modules, read_target
 
 
 @pytest.mark.parametrize("given", [{}, {"speedup": 2.0, "params": 2.0}, {"widths": {}, "keep": {}}])
 def test_exactly_one_target_is_given(given):
-    with pytest.raises(LdrfError, match="Exactly one of speedup=, params=, widths=, keep= and objective="):
+    with pytest.raises(LdrfError, match="Exactly one of speedup=, params=, widths=, keep=, objective= and latency="):
         read_target(**given)
 
 
@@ -24,6 +25,24 @@ def test_exactly_one_target_is_given(given):
 def test_ratios_are_numbers_above_one(name, value):
     with pytest.raises(LdrfError, match=f"The '{name}' must be a number above 1"):
         read_target(**{name: value})
+
+
+@pytest.mark.parametrize("value", [1, 0.5, -2.0, float("nan"), True, "4", "0 ms", "4 minutes", "fast"])
+def test_a_latency_is_a_ratio_above_one_or_a_time(value):
+    with pytest.raises(LdrfError, match="The 'latency' must be a .*above 1 .*or a time such as '4 ms'"):
+        read_target(latency=value)
+
+
+def test_a_latency_comes_with_where_it_is_measured():
+    where = Deployment("torch", batch=4, threads=2)
+    asked = {"runtime": "torch", "batch": 4, "threads": 2}
+    assert read_target(latency=2, deployment=where).as_dict() == {"latency": 2.0, **asked}
+    assert read_target(latency="4 ms", deployment=where).as_dict() == {"latency": "4 ms", **asked}
+    assert read_target(latency=2).deployment == Deployment()
+    with pytest.raises(LdrfError, match="A 'deployment' goes with latency=. Got it with speedup= instead"):
+        read_target(speedup=2.0, deployment=where)
+    with pytest.raises(LdrfError, match="The 'deployment' must be an ldrf.Deployment. Got str instead"):
+        read_target(latency=2.0, deployment="torch")  # pyright: ignore[reportArgumentType]
 
 
 @pytest.mark.parametrize("objective", ["params", ("params",), (2.0, "params"), {"params": 2.0}])

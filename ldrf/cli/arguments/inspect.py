@@ -1,11 +1,12 @@
 """Arguments of ``ldrf inspect``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, ClassVar
 
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
+from ldrf.config import Deployment
 
 HELP = """Show which units of a model can be pruned, what is cut with them, and why every other layer keeps its width.
 
@@ -33,12 +34,17 @@ class Inspect(Arguments):
     """The dense model of a result folder that does not name it."""
     device: Annotated[str, arg(metavar="DEVICE")] = "auto"
     """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
+    time: bool = False
+    """Also time its layers where it will run, as --runtime, --batch and --threads say."""
     json: bool = False
     """Print one JSON object instead of the table."""
+    deployment: Deployment = field(default_factory=Deployment)
 
     def check(self) -> None:
         if self.data and self.shape:
             raise UsageError("--shape is for random images: give --shape or --data, not both.")
+        if self.deployment != Deployment() and not self.time:
+            raise UsageError("--runtime, --batch and --threads go with --time.")
         self.sizes()
 
     def sizes(self) -> tuple[int, ...] | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 from tyro.conf import Positional, arg
 
 from ldrf.cli.arguments.base import Arguments, UsageError
-from ldrf.config import PruneConfig
+from ldrf.config import Deployment, PruneConfig, milliseconds
+from ldrf.errors import LdrfError
 from ldrf.registry import METHODS
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class Prune(Arguments):
     """Target: share of the neurons to keep in each named layer."""
     objective: Annotated[str | None, arg(metavar="NAME=RATIO")] = None
     """Target: the ratio dense / slim of any objective by its name, such as params=2."""
+    latency: Annotated[str | None, arg(metavar="FLOAT|TIME")] = None
+    """Target: dense time over slim time, measured with --runtime, --batch and --threads; or a time such as 4ms."""
+    max_drop: Annotated[float | None, arg(metavar="POINTS")] = None
+    """Target: the fastest network that loses at most so many points of agreement with the dense one on held-out images,
+    by time where --runtime is given and else by MACs."""
     method: MethodName = "ldrf"
     """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
@@ -67,10 +73,13 @@ class Prune(Arguments):
     """Where to compute: auto (an accelerator if there is one), cpu, cuda:0, ..."""
     json: bool = False
     """Print one JSON object instead of the tables."""
+    deployment: Deployment = field(default_factory=Deployment)
     config: PruneConfig = field(default_factory=PruneConfig)
 
     def check(self) -> None:
         self.target()
+        if self.deployment != Deployment() and self.latency is None and self.max_drop is None:
+            raise UsageError("--runtime, --batch and --threads go with --latency or --max-drop.")
 
     def target(self) -> dict[str, Any]:
         """What to reach, as the keyword of :func:`ldrf.prune`."""
@@ -80,18 +89,37 @@ class Prune(Arguments):
             "widths": _pairs("--widths", self.widths, int) or None,
             "keep": _pairs("--keep", self.keep, float) or None,
             "objective": _objective(self.objective),
+            "latency": read_latency(self.latency),
+            "max_drop": self.max_drop,
         }
         target = {name: value for name, value in given.items() if value is not None}
         if len(target) != 1:
             raise UsageError(
-                "Say what to reach with exactly one of --speedup, --params, --widths, --keep and --objective."
+                "Say what to reach with exactly one of --speedup, --params, --widths, --keep, --objective, --latency "
+                "and --max-drop."
             )
-        return target
+        clocked = self.latency is not None or self.deployment != Deployment()
+        return target | ({"deployment": self.deployment} if clocked else {})
 
 
 def _objective(text: str | None) -> tuple[str, float] | None:
     """NAME=RATIO as a name and a number."""
     return None if text is None else next(iter(_pairs("--objective", (text,), float, "params=2").items()))
+
+
+def read_latency(text: str | None) -> float | str | None:
+    """A ratio as a number, a time as it stands."""
+    if text is None:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        milliseconds(text)
+    except LdrfError as problem:
+        raise UsageError(str(problem)) from problem
+    return text
 
 
 def _pairs(

@@ -1,0 +1,88 @@
+"""Widths for a budget of time: steps that save nothing are jumped, so a width that costs what a larger one costs is
+never chosen."""
+
+import heapq
+from collections.abc import Mapping
+from itertools import accumulate
+
+from torch import Tensor
+
+from ldrf.planning.allocation import step_errors
+from ldrf.planning.chain_allocation import allocate_chain, chain_order
+from ldrf.planning.cost_model import Cost
+from ldrf.planning.latency_model import LatencyModel
+from ldrf.units.width_choices import Choices
+
+JUMP = 8  # choices that one step may go down or up
+
+
+def allocate_by_time(
+    model: LatencyModel, ratio: float, errors: Mapping[str, Tensor], choices: Choices
+) -> dict[str, int]:
+    """The least error within the budget: exact along chains, else step by step where a saved second costs least."""
+    totals = {name: total_errors(errors[name], choices[name]) for name in model.full}
+    order = chain_order(model, choices)
+    if order is not None:
+        return allocate_chain(model, order, ratio, totals, choices)
+    return allocate_by_jumps(model, ratio, totals, choices)
+
+
+def total_errors(curve: Tensor, choices: tuple[int, ...]) -> list[float]:
+    """A unit's error at each of its choices, on the convex hull of its curve; none at full width."""
+    steps = step_errors(curve, choices)
+    return [*reversed([0.0, *accumulate(reversed(steps[1:]))])]
+
+
+def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Cut where a saved second adds least error, by one or several choices at once; then give back what fits."""
+    budget, widths = model.at({}) / ratio, dict(model.full)
+    places = {name: len(choices[name]) - 1 for name in widths}
+    spent = model.at(widths)
+
+    def cheapest(name: str) -> tuple[float, int]:
+        """Error per second saved by the best jump down, and where it leads."""
+        jumps = []
+        for place in range(max(places[name] - JUMP, 0), places[name]):
+            saved = model.saving(name, widths, choices[name][place])
+            if saved > 0:
+                jumps.append(((errors[name][place] - errors[name][places[name]]) / saved, place))
+        return min(jumps, default=(float("inf"), -1))
+
+    heap = [(cheapest(name)[0], name) for name in widths]
+    heapq.heapify(heap)
+    while spent > budget and heap:
+        before, name = heapq.heappop(heap)
+        price, place = cheapest(name)
+        if place < 0:
+            continue
+        if heap and price > max(before, heap[0][0]) * (1 + 1e-9):  # its neighbours shrank since: it saves less now
+            heapq.heappush(heap, (price, name))
+            continue
+        spent -= model.saving(name, widths, choices[name][place])
+        widths[name], places[name] = choices[name][place], place
+        heapq.heappush(heap, (cheapest(name)[0], name))
+    return _widened(model, widths, places, budget, errors, choices)
+
+
+def _widened(
+    model: Cost,
+    widths: dict[str, int],
+    places: dict[str, int],
+    budget: float,
+    errors: Mapping[str, list[float]],
+    choices: Choices,
+) -> dict[str, int]:
+    """Give neurons back while they fit into the budget, the most useful first."""
+    while True:
+        room, best = budget - model.at(widths), None
+        for name, width in widths.items():
+            for place in range(places[name] + 1, min(places[name] + JUMP, len(choices[name]) - 1) + 1):
+                added = -model.saving(name, widths, choices[name][place])
+                gained = errors[name][places[name]] - errors[name][place]
+                worth = gained / max(added, 1e-30)
+                if added <= max(room, 0.0) and choices[name][place] > width and (best is None or worth > best[0]):
+                    best = (worth, name, place)
+        if best is None:
+            return widths
+        _, name, place = best
+        widths[name], places[name] = choices[name][place], place
