@@ -99,6 +99,7 @@ def test_each_process_is_bound_to_an_accelerator_if_there_are_enough(monkeypatch
     assert devices.bind_rank() == (devices.CPU, "gloo")
     with pretend_device.seen():
         assert devices.bind_rank() == (devices.CPU, "gloo") and bound == []  # one device for two processes
+        assert devices.find_device("auto") == devices.CPU
         monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
         assert devices.bind_rank() == (torch.device("pretend", 1), "gloo") and bound == [1]
         # As with CUDA, whose own backend is NCCL.
