@@ -71,7 +71,7 @@ def network(name: str, size: int) -> nn.Module:
     return import_vision("torchvision").models.get_model(name, weights=None, **options).eval()
 
 
-def counted(model: nn.Module, batch: torch.Tensor, keep: dict[str, float], chunk: int, **steps: int) -> dict[str, Any]:
+def counted(model: nn.Module, batch: torch.Tensor, keep: dict[str, float], chunk: int, **steps: Any) -> dict[str, Any]:
     """Operations of one run, and the bytes that it kept."""
     config = ldrf.PruneConfig(selection="weight", chunk=chunk, multiple=1, **steps)
     kept = Bytes()
