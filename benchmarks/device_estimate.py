@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 import ldrf
+from ldrf.algebra.muon import Muon
 from ldrf.calibration.network import Network, read_network
 from ldrf.calibration.store import ActivationStore, Key
 from ldrf.cli.vision import import_vision
@@ -32,29 +33,36 @@ class Operations(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.count: Counter[str] = Counter()
+        self.optimises = False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         made = func(*args, **(kwargs or {}))
         formula = flop_registry.get(func._overloadpacket)
-        if formula is not None:
-            first = next(value for value in args if isinstance(value, torch.Tensor))
-            kind = "float64" if first.dtype == torch.float64 else "float32"
-            self.count[kind] += formula(*args, **(kwargs or {}), out_val=made)
+        first = next((value for value in args if isinstance(value, torch.Tensor)), None)
+        if formula is not None and type(first) in (torch.Tensor, nn.Parameter):  # no stand-in that only has a shape
+            kind = "float64" if first is not None and first.dtype == torch.float64 else "float32"
+            self.count["optimiser" if self.optimises else kind] += formula(*args, **(kwargs or {}), out_val=made)
         return made
+
+    def optimise(self, muon: Muon) -> None:
+        """A step of Muon, whose products depend on the weights alone: counted apart from what every image costs."""
+        self.optimises = True
+        STEP(muon)
+        self.optimises = False
 
 
 class Bytes:
-    """The most bytes that the store of activations and a step of all units together keep at a time."""
+    """The most bytes that the store of activations keeps at a time."""
 
     def __init__(self) -> None:
-        self.stored = self.together = 0
+        self.stored = 0
 
     def put(self, store: ActivationStore, key: Key, value: torch.Tensor) -> None:
         PUT(store, key, value)
         self.stored = max(self.stored, store.used)
 
 
-PUT = ActivationStore.put
+PUT, STEP = ActivationStore.put, Muon.step
 
 
 def network(name: str, size: int) -> nn.Module:
@@ -63,16 +71,18 @@ def network(name: str, size: int) -> nn.Module:
     return import_vision("torchvision").models.get_model(name, weights=None, **options).eval()
 
 
-def counted(model: nn.Module, batch: torch.Tensor, keep: dict[str, float], chunk: int, **steps: int) -> dict[str, Any]:
+def counted(model: nn.Module, batch: torch.Tensor, keep: dict[str, float], chunk: int, **steps: Any) -> dict[str, Any]:
     """Operations of one run, and the bytes that it kept."""
     config = ldrf.PruneConfig(selection="weight", chunk=chunk, multiple=1, **steps)
     kept = Bytes()
+    operations = Operations()
     ActivationStore.put = lambda store, key, value: kept.put(store, key, value)  # pyright: ignore
+    Muon.step = lambda muon, closure=None: operations.optimise(muon)  # pyright: ignore
     try:
-        with Operations() as operations:
+        with operations:
             ldrf.prune(model, [batch], keep=keep, config=config)
     finally:
-        ActivationStore.put = PUT
+        ActivationStore.put, Muon.step = PUT, STEP
     return {**operations.count, "stored": kept.stored}
 
 
@@ -107,6 +117,7 @@ def main(name: str, size: int, images: int, chunk: int) -> dict[str, Any]:
         "passes_per_image": round(plain["float32"] / (2 * macs * images), 2),
         "passes_per_image_of_a_step_in_every_unit": round((stepped["float32"] - plain["float32"]) / per_chunk, 2),
         "passes_per_image_of_a_step_of_all_units": round((together["float32"] - plain["float32"]) / per_chunk, 2),
+        "operations_of_its_optimiser": together["optimiser"],
         "float64_operations": plain["float64"],
         "stored_per_image": plain["stored"] // images,
         **sizes(found),

@@ -96,7 +96,7 @@ class PretendTensor(torch.Tensor):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "PretendTensor":
         made = PretendTensor(self.held.clone()).requires_grad_(self.requires_grad)
-        made.__dict__ |= {name: value for name, value in vars(self).items() if name != "held"}  # a parameter stays one
+        vars(made).update({name: value for name, value in vars(self).items() if name != "held"})  # of a parameter
         made.grad = None if self.grad is None else self.grad.clone()
         memo[id(self)] = made
         return made  # pyright: ignore[reportReturnType]

@@ -14,13 +14,18 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import ldrf
+from ldrf.calibration.store import ActivationStore
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.measuring.bench import bench
 from ldrf.registry import METHODS
 from ldrf.runtime.device import CPU
 
-QUICK = ldrf.PruneConfig(steps=2, joint_steps=2, chunk=8, energy=0.1, multiple=1)
+# A handful of images is too few to gain by reconstruction; that it is told has a test of its own.
+pytestmark = pytest.mark.filterwarnings("ignore:On the held-out images plain cutting:ldrf.errors.LdrfWarning")
+
+QUICK = ldrf.PruneConfig(steps=1, joint_steps=1, chunk=8, energy=0.1, multiple=1)
+LIGHT = ldrf.PruneConfig(solver="closed-form", selection="weight", chunk=8, multiple=1)  # neither curves nor descent
 
 
 def there(model: nn.Module) -> nn.Module:
@@ -42,10 +47,11 @@ def assert_alike(mine: Any, wanted: Any, batch: Any, tolerance: float = 1e-4) ->
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_every_network_comes_out_as_on_the_cpu(case: Case, pruned: Callable[[Any], Any]):
-    wanted, batch = pruned(case.kind), case.batch(48)
+def test_every_network_comes_out_as_on_the_cpu(case: Case, network: Callable[[Any], Any]):
+    batch, widths = case.batch(12), {unit.name: max(1, unit.width // 2) for unit in network(case.kind).units}
+    wanted = ldrf.prune(make(case.kind), [batch], widths=widths, config=LIGHT)
     with pretend_device.seen() as state:
-        mine = ldrf.prune(there(make(case.kind)), [batch], widths=wanted.widths, config=wanted.config)
+        mine = ldrf.prune(there(make(case.kind)), [batch], widths=widths, config=LIGHT)
         assert_alike(mine, wanted, batch)
         assert {p.device.type for p in mine.model.parameters()} == {"pretend"}
         assert mine.computed is not None and mine.computed.device == "pretend:0"
@@ -53,12 +59,12 @@ def test_every_network_comes_out_as_on_the_cpu(case: Case, pruned: Callable[[Any
         assert sum(n for name, n in state.calls.items() if any(layer in name for layer in layers)) > 50
 
 
-@pytest.mark.parametrize("kind", [Chain, Residual, VitBlock, Heads])
+@pytest.mark.parametrize("kind", [Residual, VitBlock, Heads])
 def test_the_whole_method_with_descent_comes_out_as_on_the_cpu(kind: type[nn.Module]):
-    batch, target = images(24), {"speedup": 1.5}
-    wanted = ldrf.prune(make(kind), [batch], **target, config=QUICK)
+    batch = images(20)
+    wanted = ldrf.prune(make(kind), [batch], speedup=1.5, config=QUICK)
     with pretend_device.seen() as state:
-        mine = ldrf.prune(there(make(kind)), [batch.to("pretend")], **target, config=QUICK)
+        mine = ldrf.prune(there(make(kind)), [batch.to("pretend")], speedup=1.5, config=QUICK)
         assert_alike(mine, wanted, batch)
         assert state.convolutions() > 20
         assert [h.way for h in mine.history] == [h.way for h in wanted.history]
@@ -70,27 +76,28 @@ def test_the_whole_method_with_descent_comes_out_as_on_the_cpu(kind: type[nn.Mod
     ids=["mask", "embedding"],
 )
 def test_other_solvers_and_metrics_come_out_as_on_the_cpu(settings: dict[str, Any]):
-    config = ldrf.PruneConfig(steps=2, joint_steps=0, chunk=8, multiple=1, **settings)
-    keep = {"block1.conv1": 0.5, "block2.conv1": 0.5}
-    wanted = ldrf.prune(make(Residual), [images(24)], keep=keep, config=config)
+    config = ldrf.PruneConfig(steps=1, joint_steps=0, chunk=8, multiple=1, **settings)
+    keep = {"block1.conv1": 0.5, "block2.conv1": 1.0}
+    wanted = ldrf.prune(make(Residual), [images(16)], keep=keep, config=config)
     with pretend_device.seen():
-        mine = ldrf.prune(there(make(Residual)), [images(24)], keep=keep, config=config)
-        assert_alike(mine, wanted, images(24))
+        mine = ldrf.prune(there(make(Residual)), [images(16)], keep=keep, config=config)
+        assert_alike(mine, wanted, images(16))
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS.built_in if name != "ldrf"])
 def test_every_method_comes_out_as_on_the_cpu(method: str):
-    batch, config = (images(24), torch.arange(24) % 5), ldrf.PruneConfig(chunk=8, multiple=1)
-    wanted = ldrf.prune(make(Chain), [batch], speedup=1.5, method=method, config=config)
+    batch, config = (images(16), torch.arange(16) % 5), ldrf.PruneConfig(chunk=16, multiple=1)
+    keep = {"block1.conv1": 0.5, "block2.conv1": 0.5}
+    wanted = ldrf.prune(make(Residual), [batch], keep=keep, method=method, config=config)
     with pretend_device.seen():
-        mine = ldrf.prune(there(make(Chain)), [batch], speedup=1.5, method=method, config=config)
+        mine = ldrf.prune(there(make(Residual)), [batch], keep=keep, method=method, config=config)
         assert_alike(mine, wanted, batch[0])
 
 
 def test_a_model_on_the_cpu_can_be_pruned_on_a_device_and_comes_back():
-    wanted = ldrf.prune(make(Chain), [images(24)], speedup=1.5, config=QUICK)
+    wanted = ldrf.prune(make(Residual), [images(16)], keep={"block1.conv1": 0.5}, config=LIGHT)
     with pretend_device.seen() as state:
-        mine = ldrf.prune(make(Chain), [images(24)], speedup=1.5, config=QUICK, device="auto")
+        mine = ldrf.prune(make(Residual), [images(16)], keep={"block1.conv1": 0.5}, config=LIGHT, device="auto")
         assert state.convolutions() > 20
     assert {p.device for p in mine.model.parameters()} == {CPU}
     assert_alike(mine, wanted, images(24))
@@ -132,7 +139,7 @@ def test_a_single_layer_is_solved_as_on_the_cpu():
 
 def test_fine_tuning_is_that_of_the_cpu():
     batch, config = (images(16), torch.arange(16) % 5), ldrf.FinetuneConfig(epochs=1, batch=8, labels=1.0)
-    slim = ldrf.prune(make(Chain), [batch], speedup=1.5, config=QUICK).model
+    slim = ldrf.prune(make(Chain), [batch], keep={"conv2": 0.5}, config=LIGHT).model
     wanted = ldrf.finetune(slim, make(Chain), [batch], config=config)
     with pretend_device.seen() as state:
         mine = ldrf.finetune(there(slim), make(Chain), [batch], config=config)
@@ -146,7 +153,7 @@ def test_fine_tuning_is_that_of_the_cpu():
 def test_a_model_of_a_device_is_saved_loaded_and_exported(tmp_path: Path):
     with pretend_device.seen():
         model = there(make(Chain))
-        result = ldrf.prune(model, [images(16)], speedup=1.5, config=QUICK)
+        result = ldrf.prune(model, [images(16)], keep={"conv2": 0.5}, config=LIGHT)
         ldrf.save(result, tmp_path / "slim")
         assert next(ldrf.load(tmp_path / "slim", model).parameters()).device.type == "pretend"
         onto_cpu = ldrf.load(tmp_path / "slim", make(Chain))
@@ -181,11 +188,21 @@ def test_accuracy_is_measured_where_the_model_is():
 
 @pytest.mark.parametrize("memory", ["1GiB", "60kB"], ids=["host", "disk"])
 def test_what_the_device_has_no_budget_for_goes_to_the_host_and_then_to_disk(memory: str):
-    wanted = ldrf.prune(make(Chain), [images(48)], speedup=1.5, config=QUICK)
-    with pretend_device.seen():
-        config = ldrf.PruneConfig(steps=2, joint_steps=2, chunk=8, energy=0.1, multiple=1, device_memory=40_000)
-        config = ldrf.PruneConfig(**{**vars(config), "memory": memory})
-        mine = ldrf.prune(there(make(Chain)), [images(48)], speedup=1.5, config=config)
+    keep, plain = {"block1.conv1": 0.5}, ldrf.PruneConfig(**{**vars(QUICK), "selection": "weight"})
+    wanted = ldrf.prune(make(Residual), [images(24)], keep=keep, config=plain)
+    stores: list[tuple[int, int, int]] = []
+    with pretend_device.seen(), pytest.MonkeyPatch.context() as patch:
+        put = ActivationStore.put
+
+        def noted(store: ActivationStore, key: Any, value: Tensor) -> None:
+            put(store, key, value)
+            stores.append((store.device_used, store.used, store.spilled))
+
+        patch.setattr(ActivationStore, "put", noted)
+        config = ldrf.PruneConfig(**{**vars(plain), "memory": memory, "device_memory": 40_000})
+        mine = ldrf.prune(there(make(Residual)), [images(24)], keep=keep, config=config)
+    device, host, disk = (max(sizes) for sizes in zip(*stores, strict=True))
+    assert 20_000 < device <= 40_000 and host > 10_000 and (disk > 0) == (memory == "60kB")
     assert_alike(mine, wanted, images(24))
 
 
@@ -206,10 +223,10 @@ def test_without_memory_the_chunk_is_halved_and_the_result_says_so():
 
 def test_memory_that_runs_out_in_a_late_stage_keeps_the_units_that_are_solved():
     units: list[int] = []
-    asked: dict[str, Any] = {"speedup": 1.5, "config": ldrf.PruneConfig(**{**vars(QUICK), "joint_steps": 0})}
-    wanted = ldrf.prune(make(Chain), [images(24)], **asked)
+    asked: dict[str, Any] = {"keep": {"block1.conv1": 0.5, "block2.conv1": 0.5}, "config": LIGHT}
+    wanted = ldrf.prune(make(Residual), [images(24)], **asked)
     with pretend_device.seen() as state:
-        model = there(make(Chain))
+        model = there(make(Residual))
 
         def run_out(event: str, data: dict[str, Any]) -> None:
             if event == "unit":
@@ -220,7 +237,7 @@ def test_memory_that_runs_out_in_a_late_stage_keeps_the_units_that_are_solved():
         with pytest.warns(LdrfWarning, match="going on with fewer images"):
             mine = ldrf.prune(model, [images(24)], **asked, on_event=run_out)
         assert state.convolutions() > 20
-    assert units == list(range(len(wanted.history))) and [h.name for h in mine.history] == list(wanted.widths)
+    assert units == [0, 1] and [h.name for h in mine.history] == [h.name for h in wanted.history]
     assert mine.computed is not None and mine.computed.chunk == 4
 
 
@@ -254,11 +271,11 @@ def test_with_offload_weights_stay_in_the_hosts_memory():
 
 
 def test_solves_go_to_the_cpu_where_the_device_has_no_float64():
-    wanted = ldrf.prune(make(VitBlock), [images(24)], speedup=1.3, config=QUICK)
+    wanted = ldrf.prune(make(VitBlock), [images(16)], speedup=1.3, config=QUICK)
     with pretend_device.seen(has_float64=False) as state:
-        mine = ldrf.prune(there(make(VitBlock)), [images(24)], speedup=1.3, config=QUICK)
+        mine = ldrf.prune(there(make(VitBlock)), [images(16)], speedup=1.3, config=QUICK)
         assert state.convolutions() > 10
-        assert_alike(mine, wanted, images(24))
+        assert_alike(mine, wanted, images(16))
 
 
 def test_a_run_that_was_killed_on_one_device_goes_on_on_another(tmp_path: Path):
@@ -269,24 +286,25 @@ def test_a_run_that_was_killed_on_one_device_goes_on_on_another(tmp_path: Path):
         if event == "unit" and data["index"] == 0:
             raise Killed
 
-    asked: dict[str, Any] = {"speedup": 1.5, "config": QUICK}
-    wanted = ldrf.prune(make(Chain), [images(24)], **asked)
+    asked: dict[str, Any] = {"keep": {"block1.conv1": 0.5, "block2.conv1": 0.5}, "config": LIGHT}
+    wanted = ldrf.prune(make(Residual), [images(16)], **asked)
     for begun, resumed in (("cpu", "pretend"), ("pretend", "cpu")):
         with pretend_device.seen():
             out = tmp_path / begun
             with pytest.raises(Killed):
-                ldrf.prune(make(Chain).to(begun), [images(24)], **asked, out=out, on_event=kill)
-            mine = ldrf.prune(make(Chain).to(resumed), [images(24)], **asked, out=out, resume=True)
+                ldrf.prune(make(Residual).to(begun), [images(16)], **asked, out=out, on_event=kill)
+            mine = ldrf.prune(make(Residual).to(resumed), [images(16)], **asked, out=out, resume=True)
             assert next(mine.model.parameters()).device.type == resumed
-            assert_alike(mine, wanted, images(24))
+            assert_alike(mine, wanted, images(16))
 
 
 def test_with_bfloat16_passes_are_rounded_and_solves_are_not():
     config = ldrf.PruneConfig(**{**vars(QUICK), "precision": "bfloat16"})
-    for kind in (Residual, VitBlock):
-        widths = {u.name: max(1, u.width // 2) for u in ldrf.inspect(make(kind), [images(4)]).units}
-        exact = ldrf.prune(make(kind), [images(48)], widths=widths, config=QUICK)
-        rounded = ldrf.prune(make(kind), [images(48)], widths=widths, config=config)
+    for kind, metric in ((Residual, "gradient"), (VitBlock, "embedding")):
+        exact, rounded = (
+            ldrf.prune(make(kind), [images(24)], speedup=1.3, config=ldrf.PruneConfig(**{**vars(c), "metric": metric}))
+            for c in (QUICK, config)
+        )
         assert {p.dtype for p in rounded.model.parameters()} == {torch.float32}
         assert rounded.held_out is not None and exact.held_out is not None
         assert rounded.held_out.reconstructed < 1.3 * exact.held_out.reconstructed + 0.01

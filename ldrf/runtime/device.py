@@ -30,7 +30,7 @@ def find_device(device: Device | None, model: nn.Module | None = None) -> torch.
         return model_device(model) if model is not None else CPU
     there = accelerator()
     if device == AUTO:
-        return there or CPU
+        return there if there is not None and _enough_devices() else CPU
     try:
         asked = torch.device(device)
     except (RuntimeError, TypeError) as problem:
@@ -46,6 +46,11 @@ def find_device(device: Device | None, model: nn.Module | None = None) -> torch.
     if asked.index is not None and asked.index >= count:
         raise LdrfError(f"The device '{asked}' is not there: torch finds {count} of type '{asked.type}', from 0 on.")
     return asked if asked.index is not None else there
+
+
+def _enough_devices() -> bool:
+    """Whether every process that torchrun started on this machine can have an accelerator of its own."""
+    return torch.accelerator.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
 def accelerator() -> torch.device | None:
@@ -174,9 +179,9 @@ def bind_rank() -> tuple[torch.device, str]:
     Where a machine has fewer accelerators than processes, all of them compute on the CPU.
     """
     dist, there = torch.distributed, torch.accelerator.current_accelerator(check_available=True)
-    local, count = int(os.environ.get("LOCAL_RANK", "0")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if there is None or torch.accelerator.device_count() < count:
+    if there is None or not _enough_devices():
         return CPU, "gloo"
+    local = int(os.environ.get("LOCAL_RANK", "0"))
     torch.accelerator.set_device_index(local)
     backend = dist.Backend.default_device_backend_map.get(there.type, "gloo")
     known = backend != "gloo" and dist.is_backend_available(backend)

@@ -67,13 +67,18 @@ def sum_all(own: Mapping[K, Tensor]) -> dict[K, Tensor]:
     """The sums by name, also where a process had no rows and so no tensor of that name."""
     if count() == 1:
         return dict(own)
-    shapes: dict[K, tuple[torch.Size, torch.dtype]] = {}
-    for theirs in gather({name: (tensor.shape, tensor.dtype) for name, tensor in own.items()}):
-        shapes |= theirs
+    kinds: dict[K, tuple[torch.Size, torch.dtype, bool]] = {}
+    for theirs in gather({name: (t.shape, t.dtype, t.device.type == "cpu") for name, t in own.items()}):
+        kinds |= theirs
+    # All must send by the same way: zeros lie on a device where the others' tensors do.
     return {
-        name: sum_over(own[name] if name in own else torch.zeros(shape, dtype=dtype))
-        for name, (shape, dtype) in shapes.items()
+        name: sum_over(own[name] if name in own else torch.zeros(shape, dtype=dtype, device=_place(on_cpu)))
+        for name, (shape, dtype, on_cpu) in kinds.items()
     }
+
+
+def _place(on_cpu: bool) -> torch.device:
+    return CPU if on_cpu else accelerator() or CPU
 
 
 def gather(value: T) -> list[T]:

@@ -60,7 +60,7 @@ def test_memory_of_a_device_is_told_and_that_of_the_cpu_is_not():
     assert devices.free_bytes(devices.CPU) is None and devices.peak_bytes(devices.CPU) is None
     with pretend_device.seen(limit=10_000_000) as state:
         free = devices.free_bytes(PRETEND)
-        assert free == 10_000_000 - state.used
+        assert free is not None and free == 10_000_000 - state.used
         devices.reset_peak(PRETEND)
         before = devices.peak_bytes(PRETEND)
         kept = torch.zeros(1000, device="pretend")
@@ -99,6 +99,7 @@ def test_each_process_is_bound_to_an_accelerator_if_there_are_enough(monkeypatch
     assert devices.bind_rank() == (devices.CPU, "gloo")
     with pretend_device.seen():
         assert devices.bind_rank() == (devices.CPU, "gloo") and bound == []  # one device for two processes
+        assert devices.find_device("auto") == devices.CPU
         monkeypatch.setattr(torch.accelerator, "device_count", lambda: 2)
         assert devices.bind_rank() == (torch.device("pretend", 1), "gloo") and bound == [1]
         # As with CUDA, whose own backend is NCCL.

@@ -22,6 +22,7 @@ from ldrf import cli
 from ldrf.cli import launch
 from ldrf.cli.torchrun import GIVEN
 from ldrf.runtime import processes
+from ldrf.runtime.device import CPU
 
 
 def start(job: Callable[..., None], count: int, *given: Any) -> None:
@@ -227,3 +228,17 @@ def test_a_run_goes_on_with_another_number_of_processes(tmp_path, alone):
     for rank in range(3):
         assert_same_answers({"outputs": torch.load(tmp_path / f"3-{rank}.pt")}, alone["prune"]["results"]["ldrf"])
     assert sorted(p.name for p in (tmp_path / "run").iterdir()) == ["ldrf.json", "model.safetensors", "report.json"]
+
+
+def test_sums_take_the_way_that_the_backend_has_for_a_device(monkeypatch):
+    gpu = torch.device("cuda", 1)
+    monkeypatch.setattr("ldrf.runtime.processes.accelerator", lambda: gpu)
+    for backends, device, wanted in (
+        ("cpu:gloo,cuda:nccl", gpu, gpu),
+        ("cpu:gloo,cuda:nccl", CPU, CPU),
+        ("cpu:gloo,cuda:gloo", gpu, CPU),
+        ("cpu:gloo", torch.device("mps"), CPU),
+        ("cuda:nccl", CPU, gpu),
+    ):
+        monkeypatch.setattr("torch.distributed.get_backend_config", lambda backends=backends: backends)
+        assert processes._carrier(device) == wanted

@@ -46,7 +46,7 @@ class Prune(Arguments):
     """Target: share of the neurons to keep in each named layer."""
     objective: Annotated[str | None, arg(metavar="NAME=RATIO")] = None
     """Target: the ratio dense / slim of any objective by its name, such as params=2."""
-    latency: Annotated[str | None, arg(metavar="FLOAT|TIME")] = None
+    latency: Annotated[str | None, arg(metavar="FLOAT or TIME")] = None
     """Target: dense time over slim time, measured with --runtime, --batch and --threads; or a time such as 4ms."""
     max_drop: Annotated[float | None, arg(metavar="POINTS")] = None
     """Target: the fastest network that loses at most so many points of agreement with the dense one on held-out images,

@@ -35,7 +35,7 @@ class Sweep(Arguments):
     """Targets: dense MACs over slim MACs, with commas between them."""
     params: Annotated[str | None, arg(metavar="FLOAT,...")] = None
     """Targets: dense parameters over slim parameters."""
-    latency: Annotated[str | None, arg(metavar="FLOAT|TIME,...")] = None
+    latency: Annotated[str | None, arg(metavar="FLOAT or TIME,...")] = None
     """Targets: dense time over slim time, measured with --runtime, --batch and --threads; or times such as 4ms."""
     max_drop: Annotated[str | None, arg(metavar="POINTS,...")] = None
     """Targets: the fastest network that loses at most so many points of agreement with the dense one, by time where
