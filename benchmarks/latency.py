@@ -2,9 +2,10 @@
 left alone.
 
 ``python benchmarks/latency.py grid --network vgg9`` plans every runtime, batch, number of threads and ratio, and times
-each plan against the dense network in a process of its own. ``macs`` does the same for plans by MACs, ``accuracy`` compares
-both at the same latency on labelled images, ``tables`` times the tables of ResNet-50 cold and warm, ``allocators``
-compares the exact and the greedy plan of VGG-9, ``summary`` prints what there is. Nothing is tuned on test images.
+each plan against the dense network in a process of its own. ``macs`` does the same for plans by MACs, ``accuracy``
+compares both at the same latency on labelled images, ``tables`` times the tables of ResNet-50 cold and warm,
+``allocators`` compares the exact and the greedy plan of VGG-9, ``summary`` prints what there is. Nothing is tuned on
+test images.
 """
 
 import argparse
@@ -237,11 +238,11 @@ def grid(args: argparse.Namespace) -> None:
 def macs(args: argparse.Namespace) -> None:
     """Plans by MACs on the clock, one thread."""
     name, planned = args.network, None
-    for speedup, runtime, batch in itertools.product(SUBJECTS[name].macs, args.runtimes, args.batches):
-        path = cell_file(args, "macs", name, runtime, f"b{batch}", speedup)
+    places = [ldrf.Deployment(runtime, batch, 1) for runtime in args.runtimes for batch in args.batches]
+    for where, speedup in itertools.product(places, SUBJECTS[name].macs):
+        path = cell_file(args, "macs", name, where.runtime, f"b{where.batch}", speedup)
         if not path.exists():
             planned = planned or read(name, args)
-            where = ldrf.Deployment(runtime, batch, 1)
             write(path, {"network": name, "deployment": vars(where), **plan_macs(planned, speedup)[1]})
         timed_apart(path, args)
 

@@ -126,6 +126,8 @@ def begin_run(
     journal.begin(network, target, rule.name, config, labels)
     planned = journal.findings()
     deployed = deploy(network.model, network.example, target.deployment) if target.deployment and not planned else None
+    if deployed is not None:
+        tell("deployed", **asdict(deployed.deployment))
     network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     warn_of_odd_widths(target, network.units, config.multiple)

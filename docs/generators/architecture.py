@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[2] / "ldrf"
 COMMON = ("errors", "config", "registry", "inputs", "events", "_version", "__init__", "__main__")
 GROUPS = {
     "foundation": ("runtime", "files", "algebra"),
-    "network": ("tracing", "channels", "units", "calibration"),
+    "network": ("tracing", "channels", "units", "deployment", "calibration"),
     "stages": ("planning", "reconstruction", "recomposition", "methods"),
     "results": ("result", "saving", "measuring", "finetuning"),
     "entry": ("pipeline", "run", "inspection"),

@@ -3,7 +3,7 @@ never chosen."""
 
 import heapq
 from collections.abc import Mapping
-from itertools import accumulate
+from itertools import accumulate, permutations, product
 
 from torch import Tensor
 
@@ -14,6 +14,8 @@ from ldrf.planning.latency_model import LatencyModel
 from ldrf.units.width_choices import Choices
 
 JUMP = 8  # choices that one step may go down or up
+EXCHANGE = 4  # choices that may change hands between two units
+SWEEPS = 8  # times that all pairs are looked at, at most
 
 
 def allocate_by_time(
@@ -34,7 +36,7 @@ def total_errors(curve: Tensor, choices: tuple[int, ...]) -> list[float]:
 
 
 def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
-    """Cut where a saved second adds least error, by one or several choices at once; then give back what fits."""
+    """Cut where a saved second adds least error, by one or several choices at once; then give back and exchange."""
     budget, widths = model.at({}) / ratio, dict(model.full)
     places = {name: len(choices[name]) - 1 for name in widths}
     spent = model.at(widths)
@@ -61,7 +63,39 @@ def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float
         spent -= model.saving(name, widths, choices[name][place])
         widths[name], places[name] = choices[name][place], place
         heapq.heappush(heap, (cheapest(name)[0], name))
-    return _widened(model, widths, places, budget, errors, choices)
+    widths = _widened(model, widths, places, budget, errors, choices)
+    return _exchanged(model, widths, places, budget, errors, choices)
+
+
+def _exchanged(
+    model: Cost,
+    widths: dict[str, int],
+    places: dict[str, int],
+    budget: float,
+    errors: Mapping[str, list[float]],
+    choices: Choices,
+) -> dict[str, int]:
+    """Let one unit have neurons for which another gives some up, while that lowers the error within the budget."""
+    for _ in range(SWEEPS):
+        better = False
+        for wider, narrower in permutations(widths, 2):
+            room, best = budget - model.at(widths), (0.0, places[wider], places[narrower])
+            for up, down in product(range(1, EXCHANGE + 1), repeat=2):
+                high, low = places[wider] + up, places[narrower] - down
+                if high >= len(choices[wider]) or low < 0:
+                    continue
+                gained = errors[wider][places[wider]] - errors[wider][high]
+                gained -= errors[narrower][low] - errors[narrower][places[narrower]]
+                moved = {wider: choices[wider][high], narrower: choices[narrower][low]}
+                if gained > best[0] and model.change(widths, moved) <= room:
+                    best = (gained, high, low)
+            if best[0] > 0:
+                better = True
+                for name, place in ((wider, best[1]), (narrower, best[2])):
+                    widths[name], places[name] = choices[name][place], place
+        if not better:
+            break
+    return widths
 
 
 def _widened(
