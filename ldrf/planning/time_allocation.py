@@ -15,7 +15,8 @@ from ldrf.units.width_choices import Choices
 
 JUMP = 8  # choices that one step may go down or up
 EXCHANGE = 4  # choices that may change hands between two units
-SWEEPS = 8  # times that all pairs are looked at, at most
+SWEEPS = 8  # times that all units, or all pairs of them, are looked at, at most
+PRICES = 14  # prices of a second that are tried
 
 
 def allocate_by_time(
@@ -36,8 +37,24 @@ def total_errors(curve: Tensor, choices: tuple[int, ...]) -> list[float]:
 
 
 def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
-    """Cut where a saved second adds least error, by one or several choices at once; then give back and exchange."""
-    budget, widths = model.at({}) / ratio, dict(model.full)
+    """The better of two plans: cut where a saved second adds least error, and a price per second that fits the budget.
+
+    Both give back neurons that still fit, and exchange some between units.
+    """
+    budget = model.at({}) / ratio
+    plans = []
+    for places in (_cut(model, budget, errors, choices), _priced(model, budget, errors, choices)):
+        widths = {name: choices[name][place] for name, place in places.items()}
+        widths = _widened(model, widths, places, budget, errors, choices)
+        widths = _exchanged(model, widths, places, budget, errors, choices)
+        error = sum(errors[name][place] for name, place in places.items())
+        plans.append((model.at(widths) > budget, error, tuple(widths.items())))
+    return dict(min(plans)[2])
+
+
+def _cut(model: Cost, budget: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Places among the choices, cut step by step, by one or several choices at once."""
+    widths = dict(model.full)
     places = {name: len(choices[name]) - 1 for name in widths}
     spent = model.at(widths)
 
@@ -63,8 +80,40 @@ def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float
         spent -= model.saving(name, widths, choices[name][place])
         widths[name], places[name] = choices[name][place], place
         heapq.heappush(heap, (cheapest(name)[0], name))
-    widths = _widened(model, widths, places, budget, errors, choices)
-    return _exchanged(model, widths, places, budget, errors, choices)
+    return places
+
+
+def _priced(model: Cost, budget: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Places where no unit alone does better if each second has a price; the lowest price that fits the budget."""
+    smallest = {name: 0 for name in model.full}
+    low, high = -5.0, 5.0  # powers of ten, relative to all error over all time
+    scale = sum(values[0] for values in errors.values()) / model.at({})
+    for _ in range(PRICES):
+        middle = (low + high) / 2
+        places = _settled(model, scale * 10**middle, errors, choices)
+        if model.at({name: choices[name][place] for name, place in places.items()}) <= budget:
+            high, smallest = middle, places
+        else:
+            low = middle
+    return smallest
+
+
+def _settled(model: Cost, price: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Units in turn take their best choice, given the others, until none moves."""
+    widths = dict(model.full)
+    places = {name: len(choices[name]) - 1 for name in widths}
+    for _ in range(SWEEPS):
+        before = dict(places)
+        for name in widths:
+            costs = [
+                errors[name][place] - price * model.saving(name, widths, width)
+                for place, width in enumerate(choices[name])
+            ]
+            places[name] = costs.index(min(costs))
+            widths[name] = choices[name][places[name]]
+        if places == before:
+            break
+    return places
 
 
 def _exchanged(
