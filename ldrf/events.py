@@ -3,6 +3,7 @@
 | event | when | data |
 |---|---|---|
 | ``traced`` | the model is understood | ``units`` and ``skipped``, names |
+| ``deployed`` | a latency is to be reached, and the runtime is known | ``runtime``, ``batch`` and ``threads`` |
 | ``planned`` | widths are chosen | ``widths`` and ``full_widths`` by unit |
 | ``unit`` | a unit is cut and reconstructed | ``index`` and ``count``, and all of :class:`ldrf.UnitReport` |
 | ``recomposed`` | the slim model exists and is verified | ``seconds`` by stage |

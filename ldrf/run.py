@@ -192,6 +192,7 @@ def begin_run(
     deployed = None
     if where and not planned:
         deployed = start.once(where, lambda: deploy(network.model, network.example, where))
+        tell("deployed", **asdict(deployed.deployment))
     network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
     exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
     warn_of_odd_widths(target, network.units, config.multiple)

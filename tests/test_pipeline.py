@@ -225,13 +225,14 @@ def test_every_selection_runs_to_the_asked_widths(prune_known, criterion):
 
 @pytest.mark.parametrize("allocation", ["error", "uniform"])
 def test_a_latency_is_met_on_the_clock_and_kept_through_a_resume(allocation, tmp_path, monkeypatch):
-    model, config = wide(Chain), replace(FAST, allocation=allocation, multiple=1)
+    model, config, events = wide(Chain), replace(FAST, allocation=allocation, multiple=1), []
     with RUNTIMES.registered("fake", FakeClock(step=1).runtime()):
         where = ldrf.Deployment("fake", batch=2)
         given = {"latency": 1.4, "deployment": where, "config": config, "out": tmp_path / "run"}
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr("ldrf.pipeline.stage_3", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-            ldrf.prune(model, [images(32)], **given)
+            ldrf.prune(model, [images(32)], **given, on_event=lambda event, data: events.append((event, data)))
+        assert events[0] == ("deployed", {"runtime": "fake", "batch": 2, "threads": 1})
         monkeypatch.setattr("ldrf.run.deploy", None)  # nothing is timed again
         result = ldrf.prune(model, [images(32)], **given, resume=True)
     assert result.latency is not None and 1.4 <= result.latency.ratio <= 1.4 * 1.03

@@ -3,7 +3,7 @@ never chosen."""
 
 import heapq
 from collections.abc import Mapping
-from itertools import accumulate
+from itertools import accumulate, permutations, product
 
 from torch import Tensor
 
@@ -14,6 +14,9 @@ from ldrf.planning.latency_model import LatencyModel
 from ldrf.units.width_choices import Choices
 
 JUMP = 8  # choices that one step may go down or up
+EXCHANGE = 4  # choices that may change hands between two units
+SWEEPS = 8  # times that all units, or all pairs of them, are looked at, at most
+PRICES = 14  # prices of a second that are tried
 
 
 def allocate_by_time(
@@ -34,8 +37,24 @@ def total_errors(curve: Tensor, choices: tuple[int, ...]) -> list[float]:
 
 
 def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
-    """Cut where a saved second adds least error, by one or several choices at once; then give back what fits."""
-    budget, widths = model.at({}) / ratio, dict(model.full)
+    """The better of two plans: cut where a saved second adds least error, and a price per second that fits the budget.
+
+    Both give back neurons that still fit, and exchange some between units.
+    """
+    budget = model.at({}) / ratio
+    plans = []
+    for places in (_cut(model, budget, errors, choices), _priced(model, budget, errors, choices)):
+        widths = {name: choices[name][place] for name, place in places.items()}
+        widths = _widened(model, widths, places, budget, errors, choices)
+        widths = _exchanged(model, widths, places, budget, errors, choices)
+        error = sum(errors[name][place] for name, place in places.items())
+        plans.append((model.at(widths) > budget, error, tuple(widths.items())))
+    return dict(min(plans)[2])
+
+
+def _cut(model: Cost, budget: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Places among the choices, cut step by step, by one or several choices at once."""
+    widths = dict(model.full)
     places = {name: len(choices[name]) - 1 for name in widths}
     spent = model.at(widths)
 
@@ -61,7 +80,71 @@ def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float
         spent -= model.saving(name, widths, choices[name][place])
         widths[name], places[name] = choices[name][place], place
         heapq.heappush(heap, (cheapest(name)[0], name))
-    return _widened(model, widths, places, budget, errors, choices)
+    return places
+
+
+def _priced(model: Cost, budget: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Places where no unit alone does better if each second has a price; the lowest price that fits the budget."""
+    smallest = {name: 0 for name in model.full}
+    low, high = -5.0, 5.0  # powers of ten, relative to all error over all time
+    scale = sum(values[0] for values in errors.values()) / model.at({})
+    for _ in range(PRICES):
+        middle = (low + high) / 2
+        places = _settled(model, scale * 10**middle, errors, choices)
+        if model.at({name: choices[name][place] for name, place in places.items()}) <= budget:
+            high, smallest = middle, places
+        else:
+            low = middle
+    return smallest
+
+
+def _settled(model: Cost, price: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
+    """Units in turn take their best choice, given the others, until none moves."""
+    widths = dict(model.full)
+    places = {name: len(choices[name]) - 1 for name in widths}
+    for _ in range(SWEEPS):
+        before = dict(places)
+        for name in widths:
+            costs = [
+                errors[name][place] - price * model.saving(name, widths, width)
+                for place, width in enumerate(choices[name])
+            ]
+            places[name] = costs.index(min(costs))
+            widths[name] = choices[name][places[name]]
+        if places == before:
+            break
+    return places
+
+
+def _exchanged(
+    model: Cost,
+    widths: dict[str, int],
+    places: dict[str, int],
+    budget: float,
+    errors: Mapping[str, list[float]],
+    choices: Choices,
+) -> dict[str, int]:
+    """Let one unit have neurons for which another gives some up, while that lowers the error within the budget."""
+    for _ in range(SWEEPS):
+        better = False
+        for wider, narrower in permutations(widths, 2):
+            room, best = budget - model.at(widths), (0.0, places[wider], places[narrower])
+            for up, down in product(range(1, EXCHANGE + 1), repeat=2):
+                high, low = places[wider] + up, places[narrower] - down
+                if high >= len(choices[wider]) or low < 0:
+                    continue
+                gained = errors[wider][places[wider]] - errors[wider][high]
+                gained -= errors[narrower][low] - errors[narrower][places[narrower]]
+                moved = {wider: choices[wider][high], narrower: choices[narrower][low]}
+                if gained > best[0] and model.change(widths, moved) <= room:
+                    best = (gained, high, low)
+            if best[0] > 0:
+                better = True
+                for name, place in ((wider, best[1]), (narrower, best[2])):
+                    widths[name], places[name] = choices[name][place], place
+        if not better:
+            break
+    return widths
 
 
 def _widened(

@@ -36,7 +36,7 @@ def test_without_a_name_the_fastest_runtime_is_taken(monkeypatch):
 def test_runtimes_that_cannot_take_the_model_are_left_out(monkeypatch):
     clock = FakeClock()
 
-    def refuse(*_):
+    def refuse(model, inputs, threads):
         raise LdrfError("bad cannot take Chain: no such operator")
 
     bad = type(clock.runtime())(lambda: "1", "", refuse, clock.time_pieces, clock)

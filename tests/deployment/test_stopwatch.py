@@ -2,11 +2,12 @@
 
 import itertools
 import random
+import time
 
 import pytest
 import torch
 
-from ldrf.deployment.stopwatch import check_quiet, time_in_turns, torch_threads
+from ldrf.deployment.stopwatch import check_quiet, clock_for, time_in_turns, torch_threads
 from ldrf.errors import LdrfError
 
 
@@ -43,6 +44,12 @@ def test_a_busy_machine_is_told_with_its_scatter_and_what_to_do():
     timed = time_in_turns(calls, 1, clock, 1.0)
     with pytest.raises(LdrfError, match=r"too busy to time a network: .* scatter by \d+%. Stop other work"):
         check_quiet(timed)
+
+
+def test_one_thread_is_timed_by_the_processors_own_time():
+    clock = Clock()
+    assert clock_for(1) is time.process_time and clock_for(2) is time.perf_counter
+    assert clock_for(1, clock) is clock
 
 
 def test_torch_has_its_threads_back():

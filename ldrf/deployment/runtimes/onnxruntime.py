@@ -85,8 +85,7 @@ def time_pieces(pieces: Sequence[Piece], threads: int, rounds: int) -> list[list
 
 def _version() -> str | None:
     try:
-        version("onnx"), version("onnxscript")
-        return version("onnxruntime")
+        return [version(name) for name in ("onnx", "onnxscript", "onnxruntime")][-1]
     except PackageNotFoundError:
         return None
 

@@ -36,7 +36,7 @@ def prepare(model: nn.Module, inputs: Inputs, threads: int) -> Prepared:
 def _request(content: bytes, threads: int, shapes: list[list[int]] | None, profiled: bool) -> Any:
     import openvino
 
-    core = openvino.Core()
+    core: Any = openvino.Core()  # pyright: ignore[reportAttributeAccessIssue]
     model = core.read_model(content)
     if shapes is not None:
         model.reshape({given: shape for given, shape in zip(model.inputs, shapes, strict=True)})
@@ -65,8 +65,7 @@ def time_pieces(pieces: Sequence[Piece], threads: int, rounds: int) -> list[list
 
 def _version() -> str | None:
     try:
-        version("onnx"), version("onnxscript")
-        return version("openvino")
+        return [version(name) for name in ("onnx", "onnxscript", "openvino")][-1]
     except PackageNotFoundError:
         return None
 

@@ -25,5 +25,5 @@ def test_a_model_that_takes_no_other_layout_keeps_its_own():
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return x.view(len(x), -1)
 
-    assert faster_layout(View(), Inputs((images(2),), {})) == torch.contiguous_format
+    assert faster_layout(View(), Inputs((images(2),), {}), 1) == torch.contiguous_format
     assert ENTRY.version() == torch.__version__
