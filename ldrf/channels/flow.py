@@ -48,6 +48,7 @@ class Flow:
     outer: Mapping[str, int] = field(default_factory=dict)  # view that splits channels -> which of its parts shrinks
     packed: bool = False  # whether queries and keys may lose width that their values lose with them
     compared: list[tuple[Scores, np.ndarray]] = field(default_factory=list)  # queries and keys that end there
+    gated: list[tuple[str, np.ndarray]] = field(default_factory=list)  # calls of recurrent layers that ids end in
     produced: dict[str, np.ndarray] = field(default_factory=dict)
     consumed: list[tuple[Layer, np.ndarray]] = field(default_factory=list)
     slices: list[Slice] = field(default_factory=list)

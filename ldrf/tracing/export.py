@@ -2,10 +2,12 @@
 
 import copy
 import inspect
+import io
+import logging
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from torch.utils import _pytree as pytree
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.layout import lay_out
+from ldrf.runtime.randomness import same_random_numbers
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -24,17 +27,45 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
     args = tuple(_two_rows(a) for a in example.args)
     kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _silent_torch():
             warnings.simplefilter("ignore")
-            program = _exported(model, args, kwargs)
+            program = _exported(_fresh(model, Inputs(args, kwargs)), args, kwargs)
             return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
-        files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+        files = {_source_file(type(module)) for module in model.modules()}
         own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
         where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
         first = first_line(problem)
         raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
+
+
+@contextmanager
+def _silent_torch() -> Iterator[None]:
+    """Within, torch neither logs nor prints what it could not trace: the sentence that follows says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
+@torch.no_grad()
+def _fresh(model: nn.Module, example: Inputs) -> nn.Module:
+    """A copy to trace and throw away, with the same parameters, that ran last on a single example.
+
+    A model may remember the shape it saw last, as detectors do. Compared with that of the trace, it fixes the batch.
+    """
+    shared = {id(parameter): parameter for parameter in model.parameters()}
+    copied = copy.deepcopy(model, dict(shared))
+    try:
+        with same_random_numbers():
+            example.map(lambda t: t[:1] if t.ndim else t).call(copied)
+    except Exception:  # it cannot take one example
+        return copy.deepcopy(model, dict(shared))
+    return copied
 
 
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
@@ -93,6 +124,14 @@ def known_size(size: Any) -> int | None:
     if isinstance(size, int):
         return size
     return None if size.node.expr.free_symbols else int(size.node.expr)
+
+
+def _source_file(kind: type) -> str | None:
+    """The file a class is written in; one that was typed in or executed has none."""
+    try:
+        return inspect.getsourcefile(kind)
+    except (TypeError, OSError):
+        return None
 
 
 def _is_users(path: Path) -> bool:
