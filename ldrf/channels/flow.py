@@ -61,6 +61,7 @@ class Flow:
     # Of a call: where channels lie in its first argument and in its result, and the model's tensor that it moves.
     channel_dims: dict[str, tuple[int, int]] = field(default_factory=dict)
     cut_along: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # from the model's tensors: dim and ids
     parents: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # Channels, or a list of them for a call with several results
 

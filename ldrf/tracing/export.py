@@ -19,7 +19,7 @@ from torch.utils import _pytree as pytree
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.layout import lay_out
-from ldrf.runtime.randomness import same_random_numbers
+from ldrf.tracing.throwaway import plain_outputs, throwaway_copy, without_cache
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -29,7 +29,7 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
     try:
         with warnings.catch_warnings(), _silent_torch():
             warnings.simplefilter("ignore")
-            program = _exported(_fresh(model, Inputs(args, kwargs)), args, kwargs)
+            program = _exported(throwaway_copy(model, Inputs(args, kwargs)), args, kwargs)
             return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
@@ -52,27 +52,12 @@ def _silent_torch() -> Iterator[None]:
         logging.disable(before)
 
 
-@torch.no_grad()
-def _fresh(model: nn.Module, example: Inputs) -> nn.Module:
-    """A copy to trace and throw away, with the same parameters, that ran last on a single example.
-
-    A model may remember the shape it saw last, as detectors do. Compared with that of the trace, it fixes the batch.
-    """
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    copied = copy.deepcopy(model, dict(shared))
-    try:
-        with same_random_numbers():
-            example.map(lambda t: t[:1] if t.ndim else t).call(copied)
-    except Exception:  # it cannot take one example
-        return copy.deepcopy(model, dict(shared))
-    return copied
-
-
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
     shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
     with _keywords_by_name(model, kwargs):
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with plain_outputs(model):
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
         if _has_free_batch(program):
             return program
         try:
@@ -170,4 +155,4 @@ def working_copy(model: nn.Module) -> nn.Module:
             "weights are computed from others, as by torch.nn.utils.weight_norm, take that off first "
             "(remove_weight_norm)."
         ) from problem
-    return lay_out(copied.eval().float().cpu(), torch.contiguous_format)
+    return lay_out(without_cache(copied).eval().float().cpu(), torch.contiguous_format)
