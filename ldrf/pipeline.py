@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ldrf.calibration.network import read_network
 from ldrf.calibration.survey import layer_inputs, survey
-from ldrf.config import PruneConfig
+from ldrf.config import PruneConfig, check_known
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
 from ldrf.planning.curves import removal_curves
@@ -51,6 +51,7 @@ def prune(
     out: str | Path | None = None,
     resume: bool = False,
     save: bool = True,
+    **unknown: object,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
@@ -63,6 +64,7 @@ def prune(
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
     killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
     """
+    check_known(unknown)
     target = read_target(speedup, params, widths, keep, objective)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
     run = begin_run(model, batches, target, ignore, method, config, on_event, out, resume)

@@ -11,6 +11,7 @@ from ldrf.calibration.network import Network, check_prunable, read_network
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.events import OnEvent, teller
+from ldrf.files.checksums import fingerprint
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import for_target
@@ -24,6 +25,7 @@ from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
 from ldrf.saving.journal import Journal, open_journal
 from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.tracing.wrappers import unwrapped
 from ldrf.units.indices import Kept, stated_sizes
 from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 from ldrf.units.unit import Unit
@@ -97,7 +99,7 @@ class Run:
             method=self.method.name,
             attributes=stated_sizes(network.units, kept),
             held_out=best.held_out,
-            checksums=self.journal.checksums,
+            checksums=self.journal.checksums or {"weights": fingerprint(network.model.state_dict().items())},
         )
 
 
@@ -116,7 +118,7 @@ def begin_run(
     journal, rule = open_journal(out, resume), METHODS.find(method)
     config = replace(config, allocation=config.allocation or rule.allocation)
     clock, tell = Clock(), teller(on_event)
-    batches, labels = take_labels(rule, model, batches)
+    batches, labels = take_labels(rule, unwrapped(model), batches)
     network = read_network(model, batches, ignore, config, True)
     check_prunable(network)
     journal.begin(network, target, rule.name, config, labels)

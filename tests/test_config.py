@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from torch import nn
 
+import ldrf
 from ldrf import LdrfError, PruneConfig
 
 
@@ -52,3 +54,10 @@ def test_memory_is_a_number_of_bytes(given, count):
 def test_memory_that_is_none_is_refused(given):
     with pytest.raises(LdrfError, match="The 'memory' must"):
         made(memory=given)
+
+
+def test_a_setting_given_to_prune_is_pointed_to_its_place():
+    with pytest.raises(LdrfError, match=r"no argument 'steps': a setting goes into config=ldrf.PruneConfig\(steps=2"):
+        ldrf.prune(nn.Linear(2, 2), [], speedup=2, steps=2)
+    with pytest.raises(LdrfError, match=r"has no argument 'colour'\."):
+        ldrf.prune(nn.Linear(2, 2), [], speedup=2, colour="red")

@@ -18,6 +18,7 @@ from ldrf.runtime.randomness import warn_of_randomness
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
 from ldrf.tracing.trace import Trace, trace
+from ldrf.tracing.wrappers import unwrapped
 from ldrf.units.targets import Ignore, ignored_modules
 from ldrf.units.trial_cuts import usable_units
 from ldrf.units.unfollowed import unfollowed_layers
@@ -49,6 +50,7 @@ def read_network(
 
     With ``shared`` the images are divided among the processes that work together.
     """
+    model = unwrapped(model)
     copied = working_copy(model)
     calibration = read_calibration(copied, batches, config.chunk, config.held_out, shared)
     if shared:
