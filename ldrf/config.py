@@ -1,7 +1,9 @@
 """Every setting of a run, with the default that measured best."""
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ldrf.errors import LdrfError
@@ -204,3 +206,12 @@ def _check_bounds(config: object, bounds: tuple[tuple[str, float, float], ...]) 
         value = getattr(config, name)
         if not low <= value <= high:
             raise LdrfError(f"The '{name}' must lie from {low:g} to {high:g}. Got {value!r} instead.")
+
+
+def check_known(unknown: Mapping[str, object]) -> None:
+    """Raise for arguments that :func:`ldrf.prune` does not have; a setting is pointed to its place."""
+    settings = [f.name for f in fields(PruneConfig)]
+    for name, value in unknown.items():
+        near = get_close_matches(name, settings, 1)
+        hint = f": a setting goes into config=ldrf.PruneConfig({near[0]}={value!r})" if near else ""
+        raise LdrfError(f"ldrf.prune has no argument '{name}'{hint}.")

@@ -114,6 +114,8 @@ def read_inputs(model: nn.Module, batch: Any) -> Inputs:
         inputs = Inputs(tuple(batch[:count]), {})
     else:
         raise LdrfError(f"A calibration batch must be a tensor, a tuple or a dict. Got {type(batch).__name__} instead.")
+    if isinstance(batch, Mapping):
+        _check_names(inputs, batch, parameters)
     _check(inputs, batch)
     return inputs
 
@@ -126,6 +128,15 @@ def _parameters(model: nn.Module) -> list[inspect.Parameter]:
             f"The forward of {type(model).__name__} cannot be looked into: pass the model as it was before "
             "torch.jit.script or torch.jit.trace."
         ) from problem
+
+
+def _check_names(inputs: Inputs, batch: Mapping[Any, Any], parameters: list[inspect.Parameter]) -> None:
+    """Raise with both lists of names where the model needs what the batch does not have, or takes nothing of it."""
+    named = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    lacking = [p.name for p in named if p.default is p.empty and p.name not in inputs.kwargs]
+    if lacking or not inputs.tensors():
+        takes, given = (", ".join(map(str, names)) or "nothing" for names in ([p.name for p in named], batch))
+        raise LdrfError(f"The names in a calibration batch must be those the model takes ({takes}). Got {given}.")
 
 
 def _check(inputs: Inputs, batch: Any) -> None:

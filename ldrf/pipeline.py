@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ldrf.budget import Evaluate, check_alone, read_budget
 from ldrf.calibration.network import Network, read_network
 from ldrf.calibration.survey import Survey, layer_inputs, survey
-from ldrf.config import Deployment, PruneConfig
+from ldrf.config import Deployment, PruneConfig, check_known
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
 from ldrf.planning.curves import output_curves, removal_curves
@@ -60,6 +60,7 @@ def prune(
     resume: bool = False,
     save: bool = True,
     device: Device | None = None,
+    **unknown: object,
 ) -> PruneResult:
     """Make ``model`` cheaper without retraining it (Algorithm 1); the model given is not changed.
 
@@ -77,6 +78,7 @@ def prune(
     ``device`` is where to compute: "auto", "cuda:0", ...; by default where the model is. Either way the slim model
     comes back where the model is.
     """
+    check_known(unknown)
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
     budget = read_budget(max_drop, evaluate, deployment)
     target = budget.first if budget else read_target(speedup, params, widths, keep, objective, latency, deployment)

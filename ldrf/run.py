@@ -14,6 +14,7 @@ from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.deployment.gain import warn_of_small_gain
 from ldrf.errors import first_line
 from ldrf.events import OnEvent, teller
+from ldrf.files.checksums import fingerprint
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import for_target
@@ -28,6 +29,7 @@ from ldrf.runtime.progress import Clock, progress
 from ldrf.saving import checkpoint
 from ldrf.saving.journal import Journal
 from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.tracing.wrappers import unwrapped
 from ldrf.units.indices import Kept, stated_sizes
 from ldrf.units.targets import Ignore, Target, exact_widths, warn_of_odd_widths
 from ldrf.units.unit import Unit
@@ -157,7 +159,7 @@ class Run:
             method=self.method.name,
             attributes=stated_sizes(network.units, kept),
             held_out=best.held_out,
-            checksums=self.journal.checksums,
+            checksums=self.journal.checksums or {"weights": fingerprint(network.model.state_dict().items())},
             latency=plan.latency,
         )
 
@@ -175,7 +177,7 @@ def read_start(
     reset_peak(find_device(device, model))
     rule = METHODS.find(method)
     config = replace(config, allocation=config.allocation or rule.allocation)
-    batches, labels = take_labels(rule, model, batches)
+    batches, labels = take_labels(rule, unwrapped(model), batches)
     network = read_network(model, batches, ignore, config, True, device)
     check_prunable(network)
     return Start(network, rule, config, labels, {} if several else None)

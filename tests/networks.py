@@ -438,7 +438,11 @@ def unread(net: Network, kept: Mapping[str, Tensor]) -> nn.Module:
     model = copy.deepcopy(net.model)
     for unit in net.units:
         read = [(c.layer.weight, 1 - c.layer.row_dim, c.channels) for c in unit.consumers]
-        heads = [(s.tensor, s.dim, s.ids) for s in unit.slices if s.tensor.removesuffix(".weight") in unit.tables]
+        heads = [
+            (s.tensor, s.dim, s.ids)
+            for s in unit.slices
+            if s.tensor.removesuffix(".weight") in unit.tables or ".weight_ih_" in s.tensor
+        ]
         for name, dim, ids in read + heads:
             gone = torch.as_tensor((~stays(ids, kept[unit.name])).nonzero()[0])
             model.get_parameter(name).data.index_fill_(dim, gone, 0)

@@ -32,7 +32,7 @@ class Piece:
 KINDS = (
     "conv", "strided", "depthwise", "grouped", "residual", "gate", "dense", "branches", "halves", "shuffle", "pool",
     "transposed", "pixels", "glu", "product", "shared", "scale", "volume", "upsample", "same", "projected", "line",
-    "skip", "stages", "last", "recurrent",
+    "skip", "stages", "last", "recurrent", "whole", "script",
 )  # fmt: skip
 
 pieces = st.builds(
@@ -40,7 +40,7 @@ pieces = st.builds(
     kind=st.sampled_from(KINDS),
     width=st.sampled_from(WIDTHS),
     kernel=st.sampled_from((1, 3)),
-    norm=st.sampled_from(("none", "batch", "batch", "group", "rms")),
+    norm=st.sampled_from(("none", "batch", "batch", "group", "rms", "instance", "each")),
     activation=st.sampled_from(tuple(ACTIVATIONS)),
     flag=st.booleans(),
 )
@@ -76,6 +76,8 @@ def convolution(inputs: int, piece: Piece, outputs: int | None = None, **options
         "batch": lambda: nn.BatchNorm2d(made),
         "group": lambda: nn.GroupNorm(2 - made % 2, made),
         "rms": lambda: Rms(made),
+        "instance": lambda: nn.InstanceNorm2d(made, affine=piece.flag),
+        "each": lambda: nn.GroupNorm(made, made),
     }
     return nn.Sequential(layer, norms[piece.norm](), ACTIVATIONS[piece.activation]())
 
@@ -153,8 +155,12 @@ class Block(nn.Module):
             self.three, self.four = nn.Linear(n, piece.width), nn.Linear(piece.width, n)
             self.factor = nn.Parameter(torch.rand(n) + 0.5) if piece.flag else 1.0
         elif kind == "recurrent":
-            self.one = nn.GRU(n, piece.width, batch_first=True)
-        elif kind == "conv":
+            kind = nn.GRU if piece.flag else nn.LSTM
+            self.one = kind(n, piece.width, batch_first=True, bidirectional=piece.kernel == 1)
+            self.outputs = piece.width * (2 if piece.kernel == 1 else 1)
+        elif kind == "script":
+            self.one, self.two = convolution(n, piece), torch.jit.script(nn.Hardswish())
+        elif kind in ("conv", "whole"):
             self.one = convolution(n, piece)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -206,6 +212,10 @@ class Block(nn.Module):
         if kind == "recurrent":
             steps = F.adaptive_avg_pool2d(x, (1, 3)).flatten(2).transpose(1, 2)
             return self.one(steps)[0].transpose(1, 2).unsqueeze(2)
+        if kind == "whole":
+            return (self.one(x).chunk(1, 1) if self.flag else self.one(x).split(self.outputs, 1))[0]
+        if kind == "script":
+            return self.two(self.one(x))
         return self.one(x)
 
 

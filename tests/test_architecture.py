@@ -51,7 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"calibration", "files"},
     "zoo": {*STAGES, "data", "finetuning"},
     "report": {"files", "runtime", "deployment", "result", "saving"},
-    "integrations": {"events"},
+    "integrations": {"events", "saving", "units"},
 }
 OUTER = {"cli", "reproduce", "__init__", "__main__"}  # these may import anything
 FOREIGN = {"torchvision", "timm", "transformers", "matplotlib", "onnx", "tyro", "rich", "jinja2"}

@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from torch import nn
 
+import ldrf
 from ldrf import Deployment, LdrfError, PruneConfig
 from ldrf.config import milliseconds
 
@@ -71,3 +73,10 @@ def test_a_runtime_is_one_of_those_there_are():
 @pytest.mark.parametrize(("text", "value"), [("4 ms", 4.0), ("0.5s", 500.0), (" 250 us", 0.25)])
 def test_times_have_units(text, value):
     assert milliseconds(text) == value
+
+
+def test_a_setting_given_to_prune_is_pointed_to_its_place():
+    with pytest.raises(LdrfError, match=r"no argument 'steps': a setting goes into config=ldrf.PruneConfig\(steps=2"):
+        ldrf.prune(nn.Linear(2, 2), [], speedup=2, steps=2)
+    with pytest.raises(LdrfError, match=r"has no argument 'colour'\."):
+        ldrf.prune(nn.Linear(2, 2), [], speedup=2, colour="red")

@@ -56,7 +56,7 @@ def test_what_the_model_takes_is_picked_and_labels_are_left(model, batch, args, 
     [
         ("images", "must be a tensor, a tuple or a dict. Got str"),
         (3, "Got int"),
-        ({"label": LABEL}, "at least one tensor the model takes"),
+        ({"label": LABEL}, r"must be those the model takes \(x, mask\). Got label"),
         ([], "at least one tensor"),
         (X[:0], "non-zero number of rows"),
         (torch.tensor(1.0), "non-zero number of rows"),
@@ -109,3 +109,9 @@ def test_a_scripted_model_is_refused_with_what_to_pass_instead():
     with warnings.catch_warnings(), pytest.raises(LdrfError, match=told):
         warnings.simplefilter("ignore")  # torch.jit is deprecated, and its copies warn of their own gradients
         ldrf.inspect(torch.jit.script(nn.Sequential(nn.Linear(3, 3))), [X])  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("batch", [{"picture": torch.ones(2, 3)}, {"image": torch.ones(2, 3), "vektor": torch.ones(2)}])
+def test_names_that_do_not_fit_are_told_with_those_that_would(batch):
+    with pytest.raises(LdrfError, match=rf"those the model takes \(image, vector\). Got {', '.join(batch)}\."):
+        read_inputs(Two(), batch)

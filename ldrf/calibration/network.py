@@ -29,6 +29,7 @@ from ldrf.runtime.randomness import warn_of_randomness
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
 from ldrf.tracing.trace import Trace, trace
+from ldrf.tracing.wrappers import unwrapped
 from ldrf.units.targets import Ignore, ignored_modules
 from ldrf.units.trial_cuts import usable_units
 from ldrf.units.unfollowed import unfollowed_layers
@@ -78,6 +79,7 @@ def read_network(
     With ``shared`` the images are divided among the processes that work together. The network is run on ``device``, or
     where the model is.
     """
+    model = unwrapped(model)
     there = find_device(device, model)
     with _telling_of_room(model, there):
         return _read_network(model, batches, ignore, config, shared, there)

@@ -48,6 +48,7 @@ class Flow:
     outer: Mapping[str, int] = field(default_factory=dict)  # view that splits channels -> which of its parts shrinks
     packed: bool = False  # whether queries and keys may lose width that their values lose with them
     compared: list[tuple[Scores, np.ndarray]] = field(default_factory=list)  # queries and keys that end there
+    gated: list[tuple[str, np.ndarray]] = field(default_factory=list)  # calls of recurrent layers that ids end in
     produced: dict[str, np.ndarray] = field(default_factory=dict)
     consumed: list[tuple[Layer, np.ndarray]] = field(default_factory=list)
     slices: list[Slice] = field(default_factory=list)
@@ -60,6 +61,7 @@ class Flow:
     # Of a call: where channels lie in its first argument and in its result, and the model's tensor that it moves.
     channel_dims: dict[str, tuple[int, int]] = field(default_factory=dict)
     cut_along: dict[str, str] = field(default_factory=dict)
+    computed: dict[str, tuple[int, np.ndarray]] = field(default_factory=dict)  # from the model's tensors: dim and ids
     parents: list[int] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)  # Channels, or a list of them for a call with several results
 

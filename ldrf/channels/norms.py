@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from torch import fx
 
-from ldrf.channels.flow import Arriving, Channels, Flow, Rule, Slice, first, rank_before, unknown, where
+from ldrf.channels.flow import Arriving, Channels, Flow, Rule, Slice, first, module_of, rank_before, unknown, where
 from ldrf.channels.tensors import cut_along
 from ldrf.tracing.operations import bound_args, operation
 
@@ -44,6 +44,15 @@ def batch_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None
     return given
 
 
+def instance_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
+    """Each channel is normalised by itself; the module keeps their number, which is the width."""
+    given = per_channel("weight", "bias", "running_mean", "running_var")(flow, node, arriving)
+    if isinstance(given, Channels):
+        flow.stated.append((module_of(node), len(given.ids), given.ids))
+        return given
+    return None
+
+
 def layer_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None:
     """A norm over other dimensions leaves channels alone; one over the channels alone is cut with them."""
     given, rank = first(arriving), rank_before(node)
@@ -69,8 +78,8 @@ def group_norm(flow: Flow, node: fx.Node, arriving: Arriving) -> Channels | None
     if 1 < groups < len(ids):
         flow.tie(table, table[:1], f"its outputs are normalised{where(node)} together with others")
         ids = np.tile(table[0], groups)
-    elif groups == len(ids):
-        return unknown(flow, node, arriving)  # the number of groups, which is the width, is written in the module
+    elif groups == len(ids) > 1:  # the number of groups, which is the width, is written in the module
+        flow.stated.append((module_of(node), groups, ids))
     if all(size == 1 for size in args[0].meta["val"].shape[2:]):  # torch refuses a group of a single value
         flow.freeze(ids, f"its outputs are normalised{where(node)} in groups that could be left with one value")
     cut_with(flow, tensors, ids)

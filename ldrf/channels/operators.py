@@ -13,8 +13,9 @@ from torch import fx
 from ldrf.channels import shapes
 from ldrf.channels.flow import Rule, unknown
 from ldrf.channels.joins import join, stack
-from ldrf.channels.norms import batch_norm, group_norm, layer_norm, per_channel, prelu
+from ldrf.channels.norms import batch_norm, group_norm, instance_norm, layer_norm, per_channel, prelu
 from ldrf.channels.products import ATTENTION, attention, product
+from ldrf.channels.recurrent import recurrent
 from ldrf.channels.rules import (
     added,
     elementwise,
@@ -28,7 +29,7 @@ from ldrf.channels.rules import (
 )
 from ldrf.channels.shapes import reordered, view
 from ldrf.errors import LdrfError
-from ldrf.tracing.narrowing import count_in, last_size, map_sizes, part_sizes, sizes_in, slice_ends
+from ldrf.tracing.narrowing import count_in, last_size, map_sizes, norm_groups, part_sizes, sizes_in, slice_ends
 from ldrf.tracing.operations import NORM
 from ldrf.tracing.operator_table import OPERATORS, Operator, operator_of
 
@@ -150,7 +151,10 @@ ROWS: dict[str, Operator] = {
     NORM: Operator(batch_norm),
     **_rows("layer_norm native_layer_norm rms_norm _fused_rms_norm", Operator(layer_norm, last_size)),
     **_rows("native_group_norm", Operator(group_norm, map_sizes)),
-    **_rows("group_norm", Operator(group_norm)),
+    **_rows("group_norm", Operator(group_norm, norm_groups)),
+    **_rows("instance_norm", Operator(instance_norm)),
+    # Recurrent layers read channels in every gate.
+    **_rows("lstm gru rnn_tanh rnn_relu", Operator(recurrent)),
     # Values that go elsewhere and stay as they are.
     **_rows("view _unsafe_view", Operator(view, sizes_in("size"), kind="moves", runs_as=torch.reshape)),
     **_rows("reshape", Operator(view, sizes_in("shape"), kind="moves", runs_as=torch.reshape)),

@@ -199,6 +199,8 @@ def split(flow: Flow, node: fx.Node, arriving: Arriving) -> list[Channels] | Cha
 
 def _parts(flow: Flow, node: fx.Node, given: Channels, sizes: list[int]) -> list[Channels] | None:
     """Channels of each part; those at the same place of equal pieces become one neuron."""
+    if len(sizes) == 1:
+        return [given]
     piece = math.gcd(*sizes)
     if piece < 2:
         flow.freeze(given.ids, f"its outputs are split in unequal parts{where(node)}")

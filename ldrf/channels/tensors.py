@@ -6,6 +6,7 @@ They have no inputs to be solved for; they are cut with the channels they meet, 
 from itertools import pairwise
 
 import numpy as np
+import torch
 from torch import Tensor, fx
 
 from ldrf.channels.flow import Channels, Flow, Slice
@@ -36,8 +37,13 @@ def is_tied(flow: Flow, layer: Layer) -> bool:
 def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
     """Whether a value without channels is a tensor of the model that can be cut, so that its ``dim`` keeps to ``ids``.
 
-    If so, that is noted.
+    If so, that is noted. It may be computed value by value from several of them, as frozen norms are.
     """
+    if node.name in flow.computed:
+        known, same = flow.computed[node.name]
+        return known == dim and np.array_equal(same, ids)
+    if torch.Tag.pointwise in getattr(node.target, "tags", ()):
+        return _computed(flow, node, dim, ids)
     way = _way(flow, node)
     if way is None:
         return False
@@ -49,6 +55,22 @@ def cut_along(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
                 _note(flow, trial, way, start, ids)
                 return True
     return False
+
+
+def _computed(flow: Flow, node: fx.Node, dim: int, ids: np.ndarray) -> bool:
+    """Whether all operands of a function of single values can be cut, or are the same for all channels."""
+    operands = [n for n in node.all_input_nodes if isinstance(n.meta.get("val"), Tensor)]
+    places = [(n, dim - (node.meta["val"].ndim - n.meta["val"].ndim)) for n in operands]
+    cut = [(n, at) for n, at in places if at >= 0 and n.meta["val"].shape[at] == len(ids)]
+    others = [n for n in operands if n not in [operand for operand, _ in cut]]
+    if not cut or any(n.name not in flow.trace.names for n in others):
+        return False
+    if not all(cut_along(flow, operand, at, ids) for operand, at in cut):
+        return False
+    flow.computed[node.name] = dim, ids
+    first = cut[0][0].name
+    flow.cut_along[node.name] = flow.trace.names.get(first) or flow.cut_along[first]
+    return True
 
 
 def _way(flow: Flow, node: fx.Node) -> list[fx.Node] | None:

@@ -18,6 +18,7 @@ from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
 from ldrf.files.record import read_record
+from ldrf.finetuning.task import check_teacher
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.result import FinetuneResult
 from ldrf.runtime.processes import from_first, is_first
@@ -34,6 +35,8 @@ def run(arguments: Finetune) -> Report:
     dense = None
     if config.logits + config.embeddings > 0:  # the dense model is the teacher
         dense = open_dense(arguments.model, arguments.weights, arguments.architecture, device).model
+        if not arguments.force_teacher:
+            check_teacher(dense, record.get("checksums"))
     batches = open_data(arguments.data, "train").take(arguments.images, config.seed)
     test = open_test(arguments.data, arguments.test_images)
     state = out.with_name(f"{out.name}.resume.pt")

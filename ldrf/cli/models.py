@@ -2,19 +2,21 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 import ldrf
-from ldrf.cli.arguments.base import is_result
+from ldrf.cli.arguments.base import RANDOM, is_result
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.record import read_record
 from ldrf.files.tensor_files import read_safetensors, read_torch
 from ldrf.runtime.device import find_device
+from ldrf.runtime.randomness import same_random_numbers
 from ldrf.zoo.cifar_resnet import resnet20, resnet56
 from ldrf.zoo.pretrained import pretrained_vgg9
 from ldrf.zoo.vgg9 import VGG9
@@ -49,8 +51,10 @@ def _opened(name: str, weights: str | None, architecture: str | None) -> NamedMo
     if architecture is not None:
         raise LdrfError(f"--architecture is for result folders, and '{name}' is not one.")
     if weights is not None:
-        model = build(name)
-        load_weights(model, weights)
+        with same_random_numbers():
+            model = build(name)
+        if weights != RANDOM:
+            load_weights(model, weights)
     else:
         model = _trained(name)
     return NamedModel(model.eval(), {"model": name, "weights": weights})
@@ -87,7 +91,8 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
     known = library.models.list_models() if kind == "torchvision" else library.list_models()
     stem, _, tag = name.partition(".")
     if stem not in known:
-        raise LdrfError(f"{kind} has no model '{name}'.")
+        near = get_close_matches(stem, known, 3)
+        raise LdrfError(f"{kind} has no model '{name}'{': did you mean ' + ' or '.join(near) + '?' if near else '.'}")
     try:
         if kind == "torchvision":
             return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)

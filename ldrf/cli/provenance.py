@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ldrf.cli.arguments.base import RANDOM
 from ldrf.cli.arguments.prune import Prune
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import file_checksum
@@ -30,7 +31,7 @@ def noted(command: Prune) -> dict[str, Any]:
 
 def files(command: Prune) -> dict[str, str]:
     """Files of weights and of code that a command names, by what they are for."""
-    paths = {"weights": command.weights}
+    paths = {"weights": None if command.weights == RANDOM else command.weights}
     for role in ("model", "architecture", "data"):
         file = (getattr(command, role) or "").rpartition(":")[0]
         paths[role] = file if file.endswith(".py") else None

@@ -28,13 +28,14 @@ from ldrf.finetuning.distillation import embedding_distance, output_distance, sh
 from ldrf.finetuning.judging import cross_entropy, judge
 from ldrf.finetuning.shared_norms import shared_norms
 from ldrf.finetuning.state import TuningRun, keep, resumed
-from ldrf.finetuning.task import Task, make_task, ready
+from ldrf.finetuning.task import Task, check_teacher, make_task, ready
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
 from ldrf.runtime.device import Device, find_device
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.tracing.counting import count_macs, count_parameters
+from ldrf.tracing.wrappers import unwrapped
 
 WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and no mean is known yet
 
@@ -49,6 +50,7 @@ def finetune(
     resume: str | Path | None = None,
     on_event: OnEvent | None = None,
     device: Device | None = None,
+    force_teacher: bool = False,
 ) -> FinetuneResult:
     """Train a copy of ``slim`` to answer as ``dense`` does on ``batches``; neither model given is changed.
 
@@ -57,8 +59,12 @@ def finetune(
     as ``held_out``: ``batches`` is then gone through as it is, once an epoch (its ``set_epoch`` is called first if it
     has one). ``resume`` names a file that keeps the state after every epoch: the same call goes on from there.
     It trains on ``device``, by default where the slim model is; the tuned model comes back where that is.
+    Where ``slim`` is a result, ``dense`` must have the weights it was pruned from, unless ``force_teacher``.
     """
     config, tell = config or FinetuneConfig(), teller(on_event)
+    dense = None if dense is None else unwrapped(dense)
+    if isinstance(slim, PruneResult) and not force_teacher:
+        check_teacher(dense, slim.checksums)
     start = slim if isinstance(slim, nn.Module) else slim.model
     run = TuningRun.of(start, config.rate, find_device(device, start))
     training, judging = _split(run.student, batches, held_out, config)

@@ -1,7 +1,7 @@
 """What a slim network learns in fine-tuning, and how it is judged: found by trying both networks on an example."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ldrf.config import FinetuneConfig
 from ldrf.errors import LdrfError, first_line
+from ldrf.files.checksums import fingerprint
 from ldrf.finetuning.distillation import meeting_points
 from ldrf.finetuning.state import TuningRun
 from ldrf.inputs import Inputs, main_output
@@ -53,6 +54,16 @@ def make_task(
         raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")
     measure: Measure = "accuracy" if config.labels > 0 else "agreement" if classifies else "fidelity"
     return Task(teacher, points, measure, judging, config, run.device, layout)
+
+
+def check_teacher(dense: nn.Module | None, checksums: Mapping[str, str] | None) -> None:
+    """Raise where the dense model has other weights than the slim one was pruned from, if these are known."""
+    known = (checksums or {}).get("weights")
+    if dense is not None and known is not None and fingerprint(dense.state_dict().items()) != known:
+        raise LdrfError(
+            "The dense model has other weights than the one that was pruned, and would teach the slim model those: "
+            "pass the weights it came from, or force_teacher=True (--force-teacher) to go on."
+        )
 
 
 def _tried(model: nn.Module, inputs: Inputs) -> Tensor:

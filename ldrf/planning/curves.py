@@ -1,7 +1,5 @@
 """Error curves: what each unit costs at every width, for the layers that read it and for the network's outputs."""
 
-from typing import cast
-
 import torch
 from torch import Tensor
 
@@ -46,7 +44,8 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
         if (consumer.channels >= 0).any():
             readers.append((moments.to(weight.device), weight, neuron_columns(consumer, unit.width)))
     removal = removal_order(readers, config.damping) if readers else None
-    return with_scores(removal, unit, network.dense) if unit.scores else cast("Removal", removal)
+    # Channels that end in scores or in the gates of a recurrent layer are read by no layer of least squares.
+    return with_scores(removal, unit, network.dense) if unit.scores or removal is None else removal
 
 
 def with_scores(removal: Removal | None, unit: Unit, dense: Weights) -> Removal:

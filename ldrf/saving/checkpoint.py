@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,28 @@ from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.processes import is_first
 from ldrf.saving.fitting import check_fits, check_runs
 from ldrf.saving.journal import check_belongs
+from ldrf.tracing.wrappers import unwrapped
 from ldrf.units.module_surgery import write_sizes, write_tensors
+
+CARRIED = "ldrf_record"  # the attribute of a loaded model with the record it came with
+
+
+@dataclass(frozen=True)
+class _Trained:
+    """A model from :func:`load` that was trained since, and the record it came with."""
+
+    model: nn.Module
+    record: dict[str, Any]
+
+    def as_dict(self) -> dict[str, Any]:
+        """What still holds: all but measurements, checksums of the weights, and how the old ones were made."""
+        gone = ("format", "seal", "class", "shapes", "sha256", "metrics", "source", "run")
+        costs = {name: self.record["metrics"][name] for name in ("macs", "parameters")}
+        return {name: value for name, value in self.record.items() if name not in gone} | costs
 
 
 def save(
-    result: PruneResult | FinetuneResult,
+    result: PruneResult | FinetuneResult | nn.Module,
     folder: str | Path,
     *,
     metrics: dict[str, Any] | None = None,
@@ -39,6 +57,7 @@ def save(
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
+    ``result`` may also be a model that :func:`load` gave and that was trained since; its record is written again.
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
     ``details`` adds to what the report shows beside spectra and error curves (feature maps); ``run`` says how to make
     it again, as ``ldrf prune`` does for ``ldrf repeat``.
@@ -48,6 +67,8 @@ def save(
     folder = Path(folder).expanduser()
     if not is_first():
         return folder
+    if isinstance(result, nn.Module):
+        result, source = _trained(result), source or getattr(unwrapped(result), CARRIED, {}).get("source")
     own = result.details() if isinstance(result, PruneResult) else {}
     tensors = storable_tensors(result.model)
     weights = serialised(tensors)
@@ -68,6 +89,17 @@ def save(
     return folder
 
 
+def _trained(model: nn.Module) -> _Trained:
+    inner = unwrapped(model)
+    record = vars(inner).get(CARRIED)
+    if record is None:
+        raise LdrfError(
+            f"It is not known how this {type(inner).__name__} was pruned: save the result of ldrf.prune or "
+            "ldrf.finetune, or a model from ldrf.load."
+        )
+    return _Trained(inner, record)
+
+
 def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
     """The state dict as contiguous tensors of their own; names that share one tensor are stored once."""
     stored: set[int] = set()
@@ -81,7 +113,7 @@ def storable_tensors(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _record(
-    result: PruneResult | FinetuneResult,
+    result: PruneResult | FinetuneResult | _Trained,
     tensors: dict[str, Tensor],
     metrics: dict[str, Any],
     source: dict[str, Any],
@@ -100,8 +132,12 @@ def _record(
 
 
 def load(folder: str | Path, model: nn.Module) -> nn.Module:
-    """A copy of ``model``, a fresh dense one of the same class, cut to the saved widths and given the saved weights."""
-    folder = Path(folder).expanduser()
+    """A copy of ``model``, a fresh dense one of the same class, cut to the saved widths and given the saved weights.
+
+    It is in eval mode, as models are when they are pruned. Its attribute ``ldrf_record`` holds what ``ldrf.json``
+    says, so that it can be trained and given to :func:`save` again.
+    """
+    folder, model = Path(folder).expanduser(), unwrapped(model)
     record = read_record(folder)
     if type(model).__name__ != record.get("class"):
         raise LdrfError(
@@ -115,7 +151,8 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     copied.load_state_dict({n: tensors[n] for n in tensors}, strict=False)
     write_sizes(copied, _sizes(folder, record, copied))
     check_runs(folder, record.get("inputs"), model, copied)
-    return copied
+    vars(copied)[CARRIED] = record
+    return copied.eval()
 
 
 def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, int]:

@@ -2,10 +2,12 @@
 
 import copy
 import inspect
+import io
+import logging
 import traceback
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.layout import lay_out
+from ldrf.tracing.throwaway import plain_outputs, throwaway_copy, without_cache
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -25,24 +28,37 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
     args = tuple(_two_rows(a) for a in example.args)
     kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _silent_torch():
             warnings.simplefilter("ignore")
-            program = _exported(model, args, kwargs)
+            program = _exported(throwaway_copy(model, Inputs(args, kwargs)), args, kwargs)
             return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
-        files = {inspect.getsourcefile(type(module)) for module in model.modules()}
+        files = {_source_file(type(module)) for module in model.modules()}
         own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
         where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
         first = first_line(problem)
         raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
 
 
+@contextmanager
+def _silent_torch() -> Iterator[None]:
+    """Within, torch neither logs nor prints what it could not trace: the sentence that follows says it."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
+
+
 def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
     """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
     shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
     with _keywords_by_name(model, kwargs):
-        program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
+        with plain_outputs(model):
+            program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
         if _has_free_batch(program):
             return program
         try:
@@ -96,6 +112,14 @@ def known_size(size: Any) -> int | None:
     return None if size.node.expr.free_symbols else int(size.node.expr)
 
 
+def _source_file(kind: type) -> str | None:
+    """The file a class is written in; one that was typed in or executed has none."""
+    try:
+        return inspect.getsourcefile(kind)
+    except (TypeError, OSError):
+        return None
+
+
 def _is_users(path: Path) -> bool:
     """Whether a file is neither ldrf's own nor torch's nor generated on the way."""
     return path.is_file() and not {Path(__file__).parents[1], Path(torch.__file__).parent} & set(path.parents)
@@ -135,4 +159,5 @@ def working_copy(model: nn.Module, device: torch.device | None = None) -> nn.Mod
             "weights are computed from others, as by torch.nn.utils.weight_norm, take that off first "
             "(remove_weight_norm)."
         ) from problem
-    return lay_out(copied.eval().float().to(device or model_device(model)), torch.contiguous_format)
+    there = device or model_device(model)
+    return lay_out(without_cache(copied).eval().float().to(there), torch.contiguous_format)

@@ -86,10 +86,18 @@ def last_size(call: Call) -> dict[str, Any]:
     return {"normalized_shape": [call.first.shape[-1]]} if len(call.arguments["normalized_shape"]) == 1 else {}
 
 
+def norm_groups(call: Call) -> dict[str, Any]:
+    """A group norm states its number of groups, which is that of the channels where each is a group of its own."""
+    traced: Any = call.node.meta["val"]
+    channels = int((traced[0] if isinstance(traced, list | tuple) else traced).shape[1])
+    groups = {name: call.arguments[name] for name in ("num_groups", "group") if name in call.arguments}
+    return {name: call.first.shape[1] for name, count in groups.items() if count == channels > 1}
+
+
 def map_sizes(call: Call) -> dict[str, Any]:
-    """A native group norm states the numbers of examples, of channels and of positions."""
+    """A native group norm states the numbers of examples, of channels and of positions, too."""
     x = call.first
-    return {"N": x.shape[0], "C": x.shape[1], "HxW": x[0, 0].numel()}
+    return {"N": x.shape[0], "C": x.shape[1], "HxW": x[0, 0].numel(), **norm_groups(call)}
 
 
 def narrowed(

@@ -120,15 +120,16 @@ def _items(own: Mapping[int, list[tuple[Item, np.ndarray]]]) -> dict[int, list[I
 def _readers(flow: Flow, where: _Map) -> dict[int, list[tuple[Layer, np.ndarray]]]:
     """Layers that read a family's neurons, and the neuron behind each input.
 
-    Queries and keys end in their scores. The layers behind these read none of the neurons, and their outputs are what
-    a cut has to restore.
+    Queries and keys end in their scores, and others in the gates of a recurrent layer. The layers behind these read
+    none of the neurons, and their outputs are what a cut has to restore.
     """
     readers = _by_family(where, flow.consumed)
-    for scores, ids in flow.compared:
+    ends = [*((scores.node, ids) for scores, ids in flow.compared), *flow.gated]
+    for node, ids in ends:
         for family in where.families(ids):
             own = readers.setdefault(family, [])
             known = {layer.node for layer, _ in own}
-            behind = (layer for layer in readers_behind(flow.trace, scores.node) if layer.node not in known)
+            behind = (layer for layer in readers_behind(flow.trace, node) if layer.node not in known)
             own += [(layer, np.full(layer.inputs, FIXED)) for layer in behind]
     return readers
 

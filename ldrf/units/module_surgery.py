@@ -79,13 +79,16 @@ def _state_sizes(module: nn.Module) -> None:
     elif isinstance(module, nn.Linear):
         module.out_features, module.in_features = module.weight.shape
     elif isinstance(module, nn.modules.batchnorm._NormBase):
-        if module.running_mean is not None:
-            module.num_features = len(module.running_mean)
+        known = module.running_mean if module.running_mean is not None else weight
+        if known is not None:
+            module.num_features = len(known)
     elif isinstance(module, nn.PReLU) and isinstance(weight, Tensor):
         module.num_parameters = len(weight)
     elif isinstance(module, nn.LayerNorm | nn.RMSNorm) and isinstance(weight, Tensor):
         module.normalized_shape = tuple(weight.shape)
     elif isinstance(module, nn.Embedding):
         module.embedding_dim = module.weight.shape[1]
+    elif isinstance(module, nn.RNNBase):
+        module.input_size = module.weight_ih_l0.shape[1]
     elif isinstance(module, nn.GroupNorm) and isinstance(weight, Tensor):
         module.num_channels = len(weight)

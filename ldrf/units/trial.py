@@ -19,7 +19,7 @@ from ldrf.tracing.counting import plain_attention
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
-from ldrf.units.indices import Kept, cut_weights
+from ldrf.units.indices import Kept, covering, cut_weights
 from ldrf.units.layer_inputs import fed_wrongly, noted_inputs
 from ldrf.units.module_surgery import cut_plainly
 from ldrf.units.unit import Unit
@@ -53,9 +53,9 @@ class CutTrial:
     def rounding(self) -> float:
         return self.whole.gap
 
-    def passes(self, trace: Trace, tried: tuple[Unit, ...]) -> bool:
+    def passes(self, trace: Trace, tried: tuple[Unit, ...], kept: Kept) -> bool:
         """Whether model and graph are no further apart with these units cut; ``trace`` is that of the units' walk."""
-        cut, tolerance = compared(trace, self.dense, self.model, self.few, tried), _tolerance(self.rounding)
+        cut, tolerance = compared(trace, self.dense, self.model, self.few, tried, kept), _tolerance(self.rounding)
         same = cut.same_attention or not self.whole.same_attention
         return cut.gap <= tolerance and same and cut.fed_wrongly <= self.whole.fed_wrongly
 
@@ -66,12 +66,13 @@ def _tolerance(rounding: float) -> float:
 
 def cut_trial(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> CutTrial:
     """Trials of this model on a few examples, after a first comparison with nothing cut."""
-    return CutTrial(model, dense, few, compared(trace, dense, model, few, ()))
+    return CutTrial(model, dense, few, compared(trace, dense, model, few, (), {}))
 
 
-def compared(trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried: tuple[Unit, ...]) -> Comparison:
-    """The model without the last neuron of each unit beside its graph without them."""
-    kept = without_last(tried)
+def compared(
+    trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried: tuple[Unit, ...], kept: Kept
+) -> Comparison:
+    """The model with these units cut to the kept neurons beside its graph cut likewise."""
     copied = cut_copy(model, tried, kept)
     with _attention_shapes() as own, noted_inputs(copied, {layer.name for layer in trace.layers}) as noted:
         outputs = outputs_of(copied, few)
@@ -88,6 +89,12 @@ def compared(trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried:
 def without_last(units: tuple[Unit, ...]) -> Kept:
     """All neurons but the last of each unit."""
     return {unit.name: torch.arange(unit.width - 1) for unit in units}
+
+
+def unevenly(units: tuple[Unit, ...]) -> Kept:
+    """Each unit without another number of neurons than those beside it, and never more than half of them."""
+    lost = {unit.name: 1 + place % max(1, unit.width // 2) for place, unit in enumerate(units)}
+    return {unit.name: covering(unit, torch.arange(unit.width - lost[unit.name])) for unit in units}
 
 
 @contextmanager

@@ -24,9 +24,20 @@ from ldrf.tracing.interpreter import Weights, folded, run
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
 from ldrf.units.grouping import units_of
+from ldrf.units.indices import Kept
 from ldrf.units.layer_inputs import randomised
 from ldrf.units.targets import apply_ignore
-from ldrf.units.trial import MOST, ROUNDING, CutTrial, cut_copy, cut_trial, graph_values, outputs_of, without_last
+from ldrf.units.trial import (
+    MOST,
+    ROUNDING,
+    CutTrial,
+    cut_copy,
+    cut_trial,
+    graph_values,
+    outputs_of,
+    unevenly,
+    without_last,
+)
 from ldrf.units.unit import Attribute, Skipped, Unit
 from ldrf.units.unused import TRAINED, called_in_training, calls, unused_layers
 
@@ -117,14 +128,18 @@ class _Ground:
         called = any(layer.reason == TRAINED for layer in self.unused)
         return _shapes_in_training(self.model, self.few) if called else None
 
-    def works(self, trace: Trace, tried: tuple[Unit, ...]) -> bool:
-        """Whether the model with these units cut does what its graph does; ``trace`` is that of the units' walk."""
-        cut = cut_copy(self.model, tried, without_last(tried)) if self.trained else None
+    def works(self, trace: Trace, tried: tuple[Unit, ...], cut_to: Kept | None = None) -> bool:
+        """Whether the model with these units cut does what its graph does; ``trace`` is that of the units' walk.
+
+        Each unit loses its last neuron, or all but those of ``cut_to``.
+        """
+        kept = without_last(tried) if cut_to is None else {unit.name: cut_to[unit.name] for unit in tried}
+        cut = cut_copy(self.model, tried, kept) if self.trained else None
         if self.trained and _shapes_in_training(cut, self.few) != self.trained:
             return False
-        if not self.trial.passes(trace, tried):
+        if not self.trial.passes(trace, tried, kept):
             return False
-        return self.randomised_trial is None or self.randomised_trial.passes(trace, tried)
+        return self.randomised_trial is None or self.randomised_trial.passes(trace, tried, kept)
 
 
 def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Ground:
@@ -141,14 +156,31 @@ def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Gro
 def cuttable(ground: _Ground, trace: Trace, units: tuple[Unit, ...]) -> tuple[tuple[Unit, ...], tuple[Skipped, ...]]:
     """The units that can be cut in the model itself, and the others with the reason."""
     model, few, unused = ground.model, ground.few, ground.unused
+    units = _with_norms(model, units)
     good = largest(units, lambda tried: ground.works(trace, tried))
     names = {u.name for u in good}
     counted = _alone(tuple(c for u in units if u.name not in names and (c := _counted(model, u)).attributes))
     good = (*good, *largest(counted, lambda tried: ground.works(trace, (*good, *tried))))
+    good = _free_of_each_other(ground, trace, good)
     names = {u.name for u in good}
     bad = [(u, _reason(model, few, u, unused)) for u in units if u.name not in names]
     skipped = [Skipped(name, reason) for u, reason in bad for name in u.makers]
     return tuple(sorted(good, key=lambda u: u.start)), (*skipped, *unused)
+
+
+def _free_of_each_other(ground: _Ground, trace: Trace, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """Those of the units that can be cut by any number: widths that the model's code ties fit only when cut alike.
+
+    They are tried all at once, those alone that are cut by default, and every other one.
+    """
+    kept = unevenly(units)
+    inner = tuple(u for u in units if not u.coupled)
+    parts = (units, inner if len(inner) < len(units) else (), units[::2], units[1::2])
+    for part in parts:
+        tried = tuple(u for u in part if u.name in {unit.name for unit in units})
+        good = {u.name for u in largest(tried, lambda some: ground.works(trace, some, kept))}
+        units = tuple(u for u in units if u.name in good or u.name not in {t.name for t in tried})
+    return units
 
 
 def _check_batches(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> None:
@@ -192,6 +224,18 @@ def _counted(model: nn.Module, unit: Unit) -> Unit:
         if type(value) is int and value == size
     }
     return replace(unit, attributes=tuple(sorted(numbers, key=lambda a: (a.module, a.name))))
+
+
+def _with_norms(model: nn.Module, units: tuple[Unit, ...]) -> tuple[Unit, ...]:
+    """The same units; norms of single channels that belong to one of them alone keep count of its width."""
+    norms = (nn.GroupNorm, nn.modules.instancenorm._InstanceNorm)
+    counted = [_counted(model, unit).attributes for unit in units]
+    counted = [tuple(a for a in own if isinstance(model.get_submodule(a.module), norms)) for own in counted]
+    owners = Counter(a for own in counted for a in own)
+    return tuple(
+        replace(unit, attributes=tuple(a for a in own if owners[a] == 1))
+        for unit, own in zip(units, counted, strict=True)
+    )
 
 
 def _alone(units: tuple[Unit, ...]) -> tuple[Unit, ...]:

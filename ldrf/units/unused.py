@@ -20,8 +20,9 @@ UNUSED = "nothing uses its outputs"
 def unused_layers(trace: Trace, model: nn.Module, chunk: Inputs) -> tuple[Skipped, ...]:
     """Layers with a weight that no traced call uses, and whether the model calls them all the same."""
     used = {id(p) for name, p in model.named_parameters(remove_duplicate=False) if trace.called.get(name)}
-    weights = ((name, module._parameters.get("weight")) for name, module in model.named_modules())
-    names = [name for name, weight in weights if weight is not None and weight.ndim > 1 and id(weight) not in used]
+    weights = ((name, getattr(module, "weight", None)) for name, module in model.named_modules())
+    known = ((name, weight) for name, weight in weights if isinstance(weight, nn.Parameter) and weight.ndim > 1)
+    names = [name for name, weight in known if id(weight) not in used]
     if not names:
         return ()
     with calls(model, names) as called, torch.no_grad():

@@ -23,7 +23,15 @@ def test_carriers_are_cut_with_their_channels(network):
     }
 
 
-NORMS = [nn.BatchNorm2d(8), nn.GroupNorm(2, 8), nn.GroupNorm(1, 8), nn.PReLU(8)]
+NORMS = [
+    nn.BatchNorm2d(8),
+    nn.GroupNorm(2, 8),
+    nn.GroupNorm(1, 8),
+    nn.GroupNorm(8, 8),  # a group for each channel: their number shrinks with the width
+    nn.InstanceNorm2d(8),
+    nn.InstanceNorm2d(8, affine=True, track_running_stats=True),
+    nn.PReLU(8),
+]
 
 
 @pytest.mark.parametrize("norm", NORMS, ids=lambda norm: type(norm).__name__)
@@ -38,12 +46,22 @@ def test_a_model_with_a_cut_norm_runs_like_its_graph(norm: nn.Module):
     slim = copy.deepcopy(model)
     cut_plainly(slim, net.units, {unit.name: torch.arange(unit.width - 1)})
     assert slim(images(2)).shape == model(images(2)).shape
+    assert getattr(slim[2], "num_groups", 0) in (getattr(norm, "num_groups", 0), 7)
+
+
+def test_an_instance_norm_is_cut_like_any_norm_of_single_channels():
+    """Each channel is normalised by itself: the channels that stay keep their values."""
+    model = settled(nn.Sequential(nn.Conv2d(3, 8, 3), nn.InstanceNorm2d(8, affine=True), nn.Conv2d(8, 4, 1)))
+    net = read_network(model, [images(4)], (), PruneConfig())
+    slim = copy.deepcopy(model)
+    cut_plainly(slim, net.units, {net.units[0].name: torch.arange(6)})
+    assert slim[1].num_features == 6
+    assert torch.allclose(slim[:2](images(2)), model[:2](images(2))[:, :6], atol=1e-6)
 
 
 @pytest.mark.parametrize(
     ("carry", "reason"),
     [
-        (lambda x: F.group_norm(x, 6), "group_norm"),  # as many groups as channels
         (lambda x: F.layer_norm(x, (6, 4, 4)), "layer_norm"),
         (lambda x: F.group_norm(x.mean((2, 3)), 2), "left with one value"),
     ],

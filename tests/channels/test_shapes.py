@@ -76,3 +76,10 @@ def test_the_first_part_of_a_split_view_can_shrink_instead():
     assert flow.values[graph.outputs[0]].dim == 1
     roots = flow.roots(np.arange(6))
     assert len(set(roots[:3])) == len(set(roots[3:])) == 1 and roots[0] != roots[3]
+
+
+@pytest.mark.parametrize("whole", [lambda x: x.chunk(1, 1)[0], lambda x: x.split(6, 1)[0]])
+def test_a_split_into_one_part_changes_nothing(whole):
+    _, flow = flow_of(whole)
+    ((ids, why),) = flow.frozen
+    assert why == "it is an output of the model" and len(set(flow.roots(ids))) == 6

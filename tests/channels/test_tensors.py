@@ -5,7 +5,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import images, unread
+from networks import flow_of, images, unread
 from torch import Tensor, nn
 
 import ldrf
@@ -161,3 +161,34 @@ def test_what_a_stream_with_its_tables_costs_is_what_is_counted(kind):
     parameters = parameter_model(net.trace, net.units, count_parameters(net.model))
     assert macs.at({stream.name: 5}) == pytest.approx(count_macs(result.model, net.example))
     assert parameters.at({stream.name: 5}) == pytest.approx(count_parameters(result.model))
+
+
+class FrozenNorm(nn.Module):
+    """BatchNorm as detectors keep it: its scale and offset are computed from four tensors when it runs."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        for name in ("weight", "bias", "mean", "var"):
+            self.register_buffer(name, torch.rand(width) + 0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight, bias, mean, var = (getattr(self, n).reshape(1, -1, 1, 1) for n in ("weight", "bias", "mean", "var"))
+        scale = weight * (var + 1e-5).rsqrt()
+        return x * scale + (bias - mean * scale)
+
+
+def test_tensors_that_a_scale_is_computed_from_are_cut_with_the_channels():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), FrozenNorm(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
+    net = read_network(model, [images(8)], (), ldrf.PruneConfig())
+    (unit,) = net.units
+    assert sorted(s.tensor for s in unit.slices) == ["1.bias", "1.mean", "1.var", "1.weight"]
+    slim = copy.deepcopy(model)
+    cut_plainly(slim, net.units, {unit.name: torch.arange(5)})
+    assert torch.allclose(slim[:2](images(2)), model[:2](images(2))[:, :5], atol=1e-6)
+    result = ldrf.prune(model, [images(24)], widths={"0": 5}, config=ldrf.PruneConfig(steps=2, joint_steps=2))
+    assert result.model[1].weight.shape == (5,)
+
+
+def test_a_scale_computed_from_the_images_is_not_a_tensor_of_the_model():
+    _, flow = flow_of(lambda x: x * (torch.ones(6, 1, 1) * 2 + x.mean()))
+    assert any("cannot be cut" in why for _, why in flow.frozen)

@@ -109,6 +109,16 @@ def test_unknown_library_models_are_one_sentence(kind):
         build(f"{kind}:resnet5000")
 
 
+def test_a_near_name_is_suggested():
+    with pytest.raises(LdrfError, match=r"torchvision has no model 'resnet81': did you mean resnet\d+"):
+        build("torchvision:resnet81")
+
+
+def test_random_weights_are_the_same_every_time():
+    one, other = (open_model("resnet20", "random").model.state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
 def test_a_missing_library_says_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(LdrfError, match=r"pip install 'ldrf\[vision\]'"):

@@ -228,7 +228,7 @@ def test_what_does_not_fit_is_one_sentence(pruned, dense):
     with pytest.raises(LdrfError, match="needs the dense model"):
         ldrf.finetune(slim, None, [images(8)], config=CONFIG)
     with pytest.raises(LdrfError, match="outputs of the same shape"):
-        ldrf.finetune(slim, nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), [images(8)], config=CONFIG)
+        ldrf.finetune(slim.model, nn.Sequential(nn.Flatten(), nn.Linear(192, 4)), [images(8)], config=CONFIG)
     with pytest.raises(LdrfError, match=r"Residual cannot take a batch of shape \(2, 5\)"):
         ldrf.finetune(slim, dense, [torch.randn(8, 5)], config=CONFIG)
     with pytest.raises(LdrfError, match="at least one batch. Got none"):

@@ -10,7 +10,7 @@ from torch import nn
 import ldrf
 from ldrf.errors import LdrfError
 from ldrf.finetuning.state import TuningRun
-from ldrf.finetuning.task import Task, make_task, ready
+from ldrf.finetuning.task import Task, check_teacher, make_task, ready
 from ldrf.inputs import Inputs
 
 CONFIG, EXAMPLE = ldrf.FinetuneConfig(), Inputs((images(2),), {})
@@ -75,3 +75,13 @@ def test_the_layout_suits_the_student():
     assert task(make(Chain), make(Chain)).layout == torch.channels_last
     student = nn.Sequential(nn.Conv2d(3, 4, 1, 2), nn.Flatten(), nn.Linear(64, 5))
     assert task(student, student).layout == torch.contiguous_format
+
+
+def test_a_teacher_with_other_weights_than_the_pruned_model_had_is_refused(pruned):
+    result = pruned(Chain)
+    check_teacher(make(Chain), result.checksums)
+    check_teacher(make(Chain, 1), None)  # nothing is known
+    with pytest.raises(LdrfError, match=r"other weights than the one that was pruned.*--force-teacher"):
+        ldrf.finetune(result, make(Chain, 1), [images(8)])
+    with pytest.raises(LdrfError, match="cannot take a batch"):  # past the check
+        ldrf.finetune(result, nn.Linear(2, 2), [images(8)], force_teacher=True)

@@ -83,3 +83,16 @@ def test_a_network_that_is_not_itself_at_full_width_is_not_pruned(network):
     slim.bn1.bias.data += shift.detach() * (0.01 / 1.01)  # a constant that the folding left as it was
     with pytest.raises(LdrfError, match="taken apart and put together again at full width"):
         verify(wrong, wrong.dense, slim)
+
+
+class Overwriting(Chain):
+    """Writes into what the way back needs, so that it cannot be trained, dense or slim."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = super().forward(x).sigmoid()
+        return y + y.mul_(2)
+
+
+def test_a_model_that_never_could_be_trained_is_handed_out():
+    net = read_network(make(Overwriting), [images(10)], (), PruneConfig())
+    verify(net, net.dense, copy.deepcopy(net.model))

@@ -257,3 +257,21 @@ def test_saving_again_keeps_what_else_lies_in_the_folder(result, tmp_path):
     ldrf.save(result, tmp_path / "slim")
     assert (tmp_path / "slim" / "notes.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["slim"]
+
+
+def test_a_loaded_model_is_trained_and_saved_again(folder, tmp_path):
+    slim = ldrf.load(folder, make(Chain, 7).train())
+    assert not slim.training
+    optimiser = torch.optim.SGD(slim.parameters(), 0.1)
+    slim.train()(images(4)).square().mean().backward()
+    optimiser.step()
+    again = ldrf.load(ldrf.save(slim, tmp_path / "trained"), make(Chain, 8))
+    assert same_bits(again, slim) and not same_bits(again, ldrf.load(folder, make(Chain)))
+    old, new = read_record(folder), read_record(tmp_path / "trained")
+    assert new["widths"] == old["widths"] and new["sha256"] != old["sha256"]
+    assert new["metrics"] == {name: old["metrics"][name] for name in ("macs", "parameters")}
+
+
+def test_a_model_that_nothing_is_known_of_is_not_saved(tmp_path):
+    with pytest.raises(LdrfError, match="not known how this Chain was pruned: save the result of ldrf.prune"):
+        ldrf.save(make(Chain), tmp_path / "out")

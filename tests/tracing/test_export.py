@@ -70,6 +70,38 @@ def test_a_batch_that_cannot_be_free_is_told():
         ldrf.prune(Counting(lambda x: len(list(x))), [images(20, shape=(3, 4, 4))], widths={"first": 4})
 
 
+class Remembering(nn.Module):
+    """A detector's head: it makes its grid anew where the shape is another than the last it saw."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+        self.shape: torch.Size | None = None
+        self.grid = torch.empty(0)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.shape != x.shape:
+            self.shape, self.grid = x.shape, torch.arange(x.shape[-1], dtype=x.dtype)
+        return self.last(F.relu(self.first(x))) + self.grid
+
+
+def test_a_model_that_remembers_the_last_shape_is_traced_for_any_batch():
+    model = Remembering().eval()
+    model(images(2, shape=(3, 4, 4)))
+    result = ldrf.prune(model, [images(20, shape=(3, 4, 4))], widths={"first": 4}, config=ldrf.PruneConfig(steps=2))
+    assert model.shape == (2, 3, 4, 4) and all(isinstance(size, int) for size in result.model.shape)
+    assert result.model(images(7, shape=(3, 6, 6))).shape == (7, 4, 6, 6)
+
+
+def test_a_class_without_a_file_is_refused_in_one_sentence(capfd):
+    space = {"nn": nn}
+    exec("class Typed(nn.Module):\n    def forward(self, x):\n        return x if x.sum() > 0 else 2 * x", space)
+    space["Typed"].__module__ = "nowhere"
+    with pytest.raises(LdrfError, match=r"torch.export cannot trace Typed"):
+        trace(space["Typed"](), Inputs((images(3),), {}))
+    assert capfd.readouterr() == ("", "")  # torch's own words are not for the user
+
+
 class Wrapped(nn.Module):
     """Hands on whatever it is given, as torch's own wrappers do."""
 
@@ -82,11 +114,10 @@ class Wrapped(nn.Module):
 
 
 @pytest.mark.slow
-def test_wrappers_and_parallel_models_are_traced():
+def test_wrappers_that_hand_on_what_they_get_are_traced():
     config = ldrf.PruneConfig(steps=2, joint_steps=2)
-    for model, name in ((Wrapped(), "net.0"), (nn.DataParallel(Wrapped().net), "module.0")):
-        result = ldrf.prune(model, [images(12)], widths={name: 4}, config=config)
-        assert type(result.model) is type(model) and result.model(images(3)).shape[1] == 4
+    result = ldrf.prune(Wrapped(), [images(12)], widths={"net.0": 4}, config=config)
+    assert type(result.model) is Wrapped and result.model(images(3)).shape[1] == 4
 
 
 class ByName(nn.Module):

@@ -13,7 +13,7 @@ import ldrf
 from ldrf.calibration.network import Network, read_network
 from ldrf.inputs import Inputs
 from ldrf.units import trial
-from ldrf.units.trial import cut_copy, cut_trial, gap, outputs_of, without_last
+from ldrf.units.trial import cut_copy, cut_trial, gap, outputs_of, unevenly, without_last
 
 
 class Stubborn(nn.Module):
@@ -52,7 +52,17 @@ def test_a_gap_is_relative_and_infinite_for_other_shapes(found: Any, wanted: lis
 def test_a_model_and_its_graph_agree_whole_and_cut():
     net = read(make(Chain))
     tried = cut_trial(net.trace, net.dense, net.model, net.example)
-    assert tried.rounding < 1e-5 and tried.whole.same_attention and tried.passes(net.trace, net.units)
+    assert (
+        tried.rounding < 1e-5
+        and tried.whole.same_attention
+        and tried.passes(net.trace, net.units, without_last(net.units))
+    )
+
+
+def test_uneven_cuts_differ_between_neighbours_and_leave_half():
+    net = read(make(Chain))
+    left = [(u.width, len(kept)) for u, kept in zip(net.units, unevenly(net.units).values(), strict=True)]
+    assert len({width - kept for width, kept in left}) > 1 and all(2 * kept >= width > kept for width, kept in left)
 
 
 def test_a_copy_shares_what_is_not_cut_and_the_model_stays_whole():

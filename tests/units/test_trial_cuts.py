@@ -1,9 +1,11 @@
 """Finding the units that can be cut takes few trials, however deep the network is."""
 
+import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 import torch.nn.functional as F
 from networks import images, make, settled
 from torch import Tensor, nn
@@ -131,3 +133,43 @@ def test_what_is_compared_with_is_looked_at_once(monkeypatch):
     net = read_network(make(Spelt), [images(4)], (), ldrf.PruneConfig())
     assert "up" in {u.name for u in net.units} and len(followed) > 2
     assert len(whole) == 2  # with its own weights and with random ones
+
+
+class TiedByCode(nn.Module):
+    """The width of every head is counted from another layer's: both fit if both lose one of four, and else not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed, self.qkv, self.out = nn.Linear(6, 16), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.last = nn.Linear(16, 12), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x)
+        b, t, width = x.shape
+        q, k, v = self.qkv(x).reshape(b, t, 3, 4, width // 4).permute(2, 0, 3, 1, 4)
+        x = x + self.out(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(b, t, -1))
+        return self.last(F.relu(self.up(x)))
+
+
+def test_widths_that_the_code_ties_to_each_other_are_left_alone():
+    net = read_network(make(TiedByCode), [images(8, shape=(5, 6))], (), ldrf.PruneConfig())
+    assert [unit.name for unit in net.units] == ["up"] and not net.coupled
+    config = ldrf.PruneConfig(steps=2, joint_steps=2, coupled=True)
+    assert ldrf.prune(net.model, [images(24, shape=(5, 6))], speedup=1.1, config=config).widths["up"] < 12
+
+
+class WithScripted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 4, 1)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.act = torch.jit.script(nn.ReLU())
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.two(self.act(self.one(x)))
+
+
+def test_a_scripted_activation_is_followed():
+    net = read_network(WithScripted().eval(), [images(4)], (), ldrf.PruneConfig())
+    assert [unit.name for unit in net.units] == ["one"]

@@ -29,7 +29,7 @@ class Analyze(Arguments):
     """Search for the energy: raise it until the split network, after a short tuning, is as good as the dense one
     (Algorithm 1, stage 1)."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
-    """Weights of the model, .safetensors or .pth."""
+    """Weights of the model, .safetensors or .pth; random for untrained ones, as a trial."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: int = 512

@@ -7,6 +7,8 @@ from ldrf.errors import LdrfError
 
 ZooName = Literal["vgg9", "resnet20", "resnet56"]  # the networks that come with ldrf
 
+RANDOM = "random"  # in place of a file of weights: untrained ones, the same every time, for a trial
+
 
 class UsageError(LdrfError):
     """A command line that makes no sense, noticed before any work; exit code 2."""

@@ -24,7 +24,7 @@ class Evaluate(Arguments):
     data: Annotated[str, arg(metavar="DATA")]
     """Labelled images: sample, cifar10:folder, imagefolder:folder, or file.py:factory."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
-    """Weights of the model, .safetensors or .pth."""
+    """Weights of the model, .safetensors or .pth; random for untrained ones, as a trial."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: Annotated[int | None, arg(metavar="INT")] = None

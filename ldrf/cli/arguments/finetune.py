@@ -37,6 +37,8 @@ class Finetune(Arguments):
     """Number of labelled test images to compare the three models on; all by default, 0 for none."""
     tensorboard: Annotated[Path | None, arg(metavar="FOLDER")] = None
     """Also write the curve for TensorBoard."""
+    force_teacher: bool = False
+    """Learn from the dense model even if it has other weights than the one that was pruned."""
     force: bool = False
     """Replace an earlier result in the folder."""
     device: Annotated[str, arg(metavar="DEVICE")] = "auto"

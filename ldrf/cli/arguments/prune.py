@@ -56,7 +56,7 @@ class Prune(Arguments):
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
     """Layers to leave alone, by name or glob."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
-    """Weights of the model, .safetensors or .pth."""
+    """Weights of the model, .safetensors or .pth; random for untrained ones, as a trial."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
     """The dense model of a result folder that does not name it."""
     images: int = 2048
