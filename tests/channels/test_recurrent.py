@@ -1,6 +1,6 @@
 """Layers that feed a recurrent layer are cut with the weights of its gates for inputs."""
 
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportOptionalMemberAccess=false
 
 import copy
 
