@@ -30,7 +30,22 @@ def catalogue() -> dict[str, Callable[[], Made]]:
     for name in NAMES.read_text().split():
         library, _, rest = name.partition("/")
         models[name] = partial(makers[library], rest)
+    models |= {f"ultralytics/{n}": partial(_ultralytics, n) for n in ULTRALYTICS.split()}
     return models | {f"hf/{n}": partial(_huggingface, n) for n in HUGGINGFACE}
+
+
+# Built from the files of the PyPI package ultralytics; without it these rows fail with an ImportError.
+ULTRALYTICS = """
+    yolov5nu yolov8n yolov8s yolov8n-seg yolov8n-pose yolov8n-cls yolov9t yolov10n yolo11n yolo12n rtdetr-l
+"""
+
+
+def _ultralytics(name: str) -> Made:
+    import_vision("torchvision")
+    import ultralytics  # pyright: ignore[reportMissingImports]
+
+    kind = ultralytics.RTDETR if name.startswith("rtdetr") else ultralytics.YOLO
+    return kind(f"{name}.yaml").model, torch.rand(3, 3, 128, 128)
 
 
 def _images(rows: int, size: int, channels: int = 3) -> Tensor:
@@ -125,7 +140,8 @@ def _pixels(rows: int = 4, size: int = 64) -> dict[str, Tensor]:
 
 SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 128}
 WORDS = {**SMALL, "vocab_size": 100}
-LLAMA = {**WORDS, "num_key_value_heads": 2, "use_cache": False}
+LLAMA = {**WORDS, "num_key_value_heads": 2}
+SEEN = {**SMALL, "image_size": 64, "patch_size": 16}
 HUGGINGFACE: dict[str, Callable[[], Made]] = {
     "resnet": _hf("ResNetForImageClassification", "ResNetConfig", _pixels, depths=[1, 1, 1, 1]),
     "vit": _hf("ViTForImageClassification", "ViTConfig", _pixels, image_size=64, **SMALL),
@@ -139,8 +155,19 @@ HUGGINGFACE: dict[str, Callable[[], Made]] = {
     "distilbert": _hf("DistilBertForSequenceClassification", "DistilBertConfig", _words, dim=64, n_layers=2, n_heads=4,
                       hidden_dim=128, vocab_size=100),
     "roberta": _hf("RobertaForSequenceClassification", "RobertaConfig", _words, **WORDS),
-    "gpt2": _hf("GPT2LMHeadModel", "GPT2Config", _words, n_embd=64, n_layer=2, n_head=4, vocab_size=100,
-                use_cache=False),
+    "gpt2": _hf("GPT2LMHeadModel", "GPT2Config", _words, n_embd=64, n_layer=2, n_head=4, vocab_size=100),
+    "opt": _hf("OPTForCausalLM", "OPTConfig", _words, hidden_size=64, num_hidden_layers=2, num_attention_heads=4,
+               ffn_dim=128, vocab_size=100, word_embed_proj_dim=64, max_position_embeddings=64),
+    "mistral": _hf("MistralForCausalLM", "MistralConfig", _words, **LLAMA),
+    "gemma": _hf("GemmaForCausalLM", "GemmaConfig", _words, head_dim=16, **LLAMA),
+    "mixtral": _hf("MixtralForCausalLM", "MixtralConfig", _words, num_local_experts=4, num_experts_per_tok=2, **LLAMA),
+    "t5": _hf("T5ForConditionalGeneration", "T5Config",
+              lambda: {**_words(), "decoder_input_ids": torch.randint(3, 90, (6, 8))}, d_model=64, d_kv=16, d_ff=128,
+              num_layers=2, num_heads=4, vocab_size=100),
+    "siglip": _hf("SiglipModel", "SiglipConfig", lambda: {"input_ids": _words(4, 16)["input_ids"], **_pixels(4)},
+                  text_config={**WORDS, "max_position_embeddings": 16}, vision_config=SEEN),
+    "dinov2": _hf("Dinov2ForImageClassification", "Dinov2Config", _pixels, **SEEN),
+    "detr": lambda: _detr(),
     "llama": _hf("LlamaForCausalLM", "LlamaConfig", _words, **LLAMA),
     "qwen2": _hf("Qwen2ForCausalLM", "Qwen2Config", _words, **LLAMA),
     "qwen3": _hf("Qwen3ForCausalLM", "Qwen3Config", _words, head_dim=16, **LLAMA),
@@ -160,3 +187,14 @@ def _whisper() -> Made:
     config = WhisperConfig(d_model=64, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128,
                            max_source_positions=50, num_mel_bins=20)  # fmt: skip
     return WhisperEncoder(config), {"input_features": torch.randn(4, 20, 100)}
+
+
+def _detr() -> Made:
+    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+
+    backbone = ResNetConfig(depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[16, 24, 32, 48], layer_type="basic",
+                            out_features=["stage4"])  # fmt: skip
+    config = DetrConfig(backbone_config=backbone, use_timm_backbone=False, use_pretrained_backbone=False, d_model=32,
+                        encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
+                        encoder_attention_heads=4, decoder_attention_heads=4, num_queries=6)  # fmt: skip
+    return DetrForObjectDetection(config), _pixels()

@@ -36,6 +36,7 @@ from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.inspection import inspect_network
 from ldrf.recomposition.recompose import output_statistics, recompose
+from ldrf.tracing.export import export_program
 
 SPEEDUP = 1.5
 WAITING = 20  # times the limit of processor time, after which a process that waits for nothing hangs, too
@@ -110,7 +111,7 @@ def _other_batch(network: Network, result: ldrf.PruneResult) -> bool:
 def _exports(network: Network, result: ldrf.PruneResult) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.export(result.model, network.example.args, network.example.kwargs, strict=False)
+        export_program(result.model, network.example)
     return True
 
 

@@ -67,12 +67,13 @@ def save(
     folder = Path(folder).expanduser()
     if not is_first():
         return folder
-    if isinstance(result, nn.Module):
-        result, source = _trained(result), source or getattr(unwrapped(result), CARRIED, {}).get("source")
-    own = result.details() if isinstance(result, PruneResult) else {}
-    tensors = storable_tensors(result.model)
+    given = _trained(result) if isinstance(result, nn.Module) else result
+    if isinstance(given, _Trained):
+        source = source or given.record.get("source")
+    own = given.details() if isinstance(given, PruneResult) else {}
+    tensors = storable_tensors(given.model)
     weights = serialised(tensors)
-    record = _record(result, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
+    record = _record(given, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
     check_place(folder)
     check_belongs(folder, record)
     with disk_errors_as_sentence(f"save to '{folder}'"):

@@ -89,6 +89,6 @@ def _state_sizes(module: nn.Module) -> None:
     elif isinstance(module, nn.Embedding):
         module.embedding_dim = module.weight.shape[1]
     elif isinstance(module, nn.RNNBase):
-        module.input_size = module.weight_ih_l0.shape[1]
+        module.input_size = module.get_parameter("weight_ih_l0").shape[1]
     elif isinstance(module, nn.GroupNorm) and isinstance(weight, Tensor):
         module.num_channels = len(weight)

@@ -30,8 +30,13 @@ def unfollowed_layers(
     return tuple(
         Skipped(name, _reason(module, f"{name}.weight" in direct))
         for name, module in model.named_modules()
-        if isinstance(module, LAYERS) and name not in named and not any(id(p) in known for p in _weights(module))
+        if isinstance(module, LAYERS) and name not in named and not _is_known(module, known)
     )
+
+
+def _is_known(module: nn.Module, known: Collection[int]) -> bool:
+    """Whether one of its weights is traced or cut; those of a recurrent layer are cut for its inputs alone."""
+    return not isinstance(module, RECURRENT) and any(id(p) in known for p in _weights(module))
 
 
 def _weights(module: nn.Module) -> Iterator[nn.Parameter]:

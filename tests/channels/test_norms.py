@@ -1,5 +1,7 @@
 """Numbers of the model for each channel, as in norms, are cut with the channels."""
 
+# pyright: reportIndexIssue=false
+
 import copy
 
 import pytest

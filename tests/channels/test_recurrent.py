@@ -1,6 +1,6 @@
 """Layers that feed a recurrent layer are cut with the weights of its gates for inputs."""
 
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportOptionalMemberAccess=false
 
 import copy
 
@@ -44,6 +44,7 @@ def test_gates_lose_the_inputs_of_a_cut_layer(kind: type[nn.RNNBase], options: d
     (unit,) = net.units
     ways = ["", "_reverse"] if options.get("bidirectional") else [""]
     assert [s.tensor for s in unit.slices] == [f"recurrent.weight_ih_l0{way}" for way in ways]
+    assert "it is a recurrent layer" in {s.name: s.reason for s in net.skipped}["recurrent"]
     slim, silent = copy.deepcopy(model), copy.deepcopy(model)
     cut_plainly(slim, net.units, {"one": torch.arange(7)})
     with torch.no_grad():

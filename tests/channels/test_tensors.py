@@ -1,5 +1,7 @@
 """Class tokens, tables of positions, embeddings and tied heads are cut with the stream they belong to."""
 
+# pyright: reportIndexIssue=false
+
 import copy
 
 import pytest

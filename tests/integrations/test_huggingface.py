@@ -1,6 +1,6 @@
 """Slim models of transformers are saved and loaded in one line; those of uniform widths load without ldrf."""
 
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false
 
 import json
 from contextlib import suppress

@@ -1,6 +1,6 @@
 """Models of all sorts are exported with a free batch size, or refused with the line that stands in the way."""
 
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false, reportGeneralTypeIssues=false
 
 from collections.abc import Callable
 

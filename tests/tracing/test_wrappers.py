@@ -18,10 +18,8 @@ def test_wrappers_are_taken_off_in_any_order():
 
 
 def test_a_wrapped_model_is_pruned_saved_and_loaded_as_the_plain_class(tmp_path):
-    model, config = (
-        nn.DataParallel(torch.compile(make(Chain), backend="eager")),
-        ldrf.PruneConfig(steps=2, joint_steps=2),
-    )
+    config = ldrf.PruneConfig(steps=2, joint_steps=2)
+    model = nn.DataParallel(torch.compile(make(Chain), backend="eager"))
     result = ldrf.prune(model, [images(12)], widths={"conv1": 5}, config=config)
     assert type(result.model) is Chain and type(model) is nn.DataParallel
     loaded = ldrf.load(ldrf.save(result, tmp_path / "slim"), make(Chain, 1))
