@@ -12,12 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.errors import LdrfError, first_line
+from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.saving.checkpoint import storable_tensors
 from ldrf.tracing.export import export_program, free_batch
+from ldrf.tracing.throwaway import without_cache
+from ldrf.tracing.wrappers import unwrapped
 
 Format = Literal["onnx", "pt2", "state-dict"]
 SUFFIXES: dict[str, Format] = {
@@ -59,13 +61,25 @@ def export(
         raise LdrfError(f"The 'format' must be one of {', '.join(get_args(Format))}. Got {format!r} instead.")
     if path.is_dir():
         raise LdrfError(f"'{path}' is a folder: name the file to write.")
-    module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().cpu()
+    given = unwrapped(model if isinstance(model, nn.Module) else model.model)
+    module = without_cache(copy.deepcopy(given)).eval().cpu()
+    if format == "onnx":
+        module = _in_float32(module)
     inputs = _as_floats_of(module, _example(model, module, example))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
         error = WRITERS[format](module, inputs, beside)
         size = beside.stat().st_size
     return Exported(path, format, error, size)
+
+
+def _in_float32(module: nn.Module) -> nn.Module:
+    """The module itself in float32: onnxruntime lacks many operators in half precision on the CPU."""
+    kinds = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
+    if kinds:
+        kind = str(kinds.pop()).removeprefix("torch.")
+        warnings.warn(f"The model is in {kind}, and its ONNX file is written in float32.", LdrfWarning, stacklevel=3)
+    return module.float()
 
 
 def format_of(path: Path) -> Format:
@@ -110,7 +124,12 @@ def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
             )
         except Exception as problem:
             raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {first_line(problem)}") from problem
-    return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
+    try:
+        return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
+    except LdrfError:
+        raise
+    except Exception as problem:
+        raise LdrfError(f"onnxruntime cannot run the {type(module).__name__}: {first_line(problem)}") from problem
 
 
 def _need_onnx() -> None:
