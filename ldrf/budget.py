@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -164,7 +164,7 @@ def read_budget(max_drop: Any, evaluate: Any, deployment: Deployment | None) -> 
         raise LdrfError(f"The 'max_drop' must be a number of points from 0 to below 100. Got {max_drop!r} instead.")
     if evaluate is not None and not callable(evaluate):
         raise LdrfError(f"'evaluate' must be a function of the model. Got {type(evaluate).__name__} instead.")
-    return Budget(float(max_drop), evaluate, deployment)
+    return Budget(float(max_drop), cast("Evaluate | None", evaluate), deployment)
 
 
 def check_alone(**targets: Any) -> None:

@@ -13,13 +13,15 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.deployment.onnx_export import export_onnx, need_onnx, onnx_session
-from ldrf.errors import LdrfError, first_line
+from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.device import Device, exact, find_device, model_device
 from ldrf.saving.checkpoint import storable_tensors
 from ldrf.tracing.export import export_program
+from ldrf.tracing.throwaway import without_cache
+from ldrf.tracing.wrappers import unwrapped
 
 Format = Literal["onnx", "pt2", "state-dict"]
 SUFFIXES: dict[str, Format] = {
@@ -66,13 +68,25 @@ def export(
     there = find_device(device)
     if format != "pt2" and there.type != "cpu":
         raise LdrfError(f"Only .pt2 files are made for a device. Got '{there}' for {format}: leave device= out.")
-    module = copy.deepcopy(model if isinstance(model, nn.Module) else model.model).eval().to(there)
+    given = unwrapped(model if isinstance(model, nn.Module) else model.model)
+    module = without_cache(copy.deepcopy(given)).eval().to(there)
+    if format == "onnx":
+        module = _in_float32(module)
     inputs = _as_floats_of(module, _example(model, module, example))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
         error = WRITERS[format](module, inputs, beside)
         size = beside.stat().st_size
     return Exported(path, format, error, size)
+
+
+def _in_float32(module: nn.Module) -> nn.Module:
+    """The module itself in float32: onnxruntime lacks many operators in half precision on the CPU."""
+    kinds = {p.dtype for p in module.parameters()} & {torch.float16, torch.bfloat16}
+    if kinds:
+        kind = str(kinds.pop()).removeprefix("torch.")
+        warnings.warn(f"The model is in {kind}, and its ONNX file is written in float32.", LdrfWarning, stacklevel=3)
+    return module.float()
 
 
 def format_of(path: Path) -> Format:
@@ -101,7 +115,12 @@ def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
     """Write ONNX and return the largest difference between onnxruntime's outputs and the model's."""
     need_onnx("onnx", "onnxscript", "onnxruntime")
     export_onnx(module, inputs, path)
-    return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
+    try:
+        return _difference(module, inputs, onnx_runner(path, torch.get_num_threads()))
+    except LdrfError:
+        raise
+    except Exception as problem:
+        raise LdrfError(f"onnxruntime cannot run the {type(module).__name__}: {first_line(problem)}") from problem
 
 
 def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:

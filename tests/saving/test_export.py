@@ -130,3 +130,10 @@ def test_described_inputs_come_back_in_shape_and_kind():
     assert made.args[0].shape == (6, 3, 4) and made.args[0].dtype == torch.float16 and made.args[1] == 7
     assert made.kwargs["ids"].shape == (6, 5) and made.kwargs["ids"].dtype == torch.long
     assert made.kwargs["flag"] is None
+
+
+def test_half_precision_is_written_to_onnx_in_float32_with_a_sentence(tmp_path):
+    model = nn.DataParallel(make(Chain).to(torch.bfloat16))
+    with pytest.warns(ldrf.LdrfWarning, match="in bfloat16, and its ONNX file is written in float32"):
+        made = ldrf.export(model, tmp_path / "slim.onnx", example=images(2))
+    assert made.error < 1e-4 and next(model.parameters()).dtype == torch.bfloat16
