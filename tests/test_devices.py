@@ -9,7 +9,7 @@ from typing import Any
 import pretend_device
 import pytest
 import torch
-from networks import CASES, Case, Chain, Heads, Residual, VitBlock, images, make
+from networks import CASES, Case, Chain, Residual, VitBlock, images, make
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
@@ -63,7 +63,7 @@ def test_every_network_comes_out_as_on_the_cpu(case: Case, network: Known, prune
         assert sum(n for name, n in state.calls.items() if any(layer in name for layer in layers)) > 20
 
 
-@pytest.mark.parametrize("kind", [Residual, VitBlock, Heads])
+@pytest.mark.parametrize("kind", [Residual, VitBlock])
 def test_the_whole_method_with_descent_comes_out_as_on_the_cpu(kind: type[nn.Module]):
     batch = images(20)
     wanted = ldrf.prune(make(kind), [batch], speedup=1.5, config=QUICK)
@@ -91,7 +91,7 @@ def test_other_solvers_and_metrics_come_out_as_on_the_cpu(settings: dict[str, An
 @pytest.mark.parametrize("method", [name for name in METHODS.built_in if name != "ldrf"])
 def test_every_method_comes_out_as_on_the_cpu(method: str, prune_known: Known):
     batch = images(48), torch.arange(48) % 5
-    asked: dict[str, Any] = {"keep": HALVES, "method": method}
+    asked: dict[str, Any] = {"keep": {"block1.conv1": 0.5}, "method": method}
     labelled = METHODS.find(method).labelled
     wanted = ldrf.prune(make(Residual), [batch], **asked) if labelled else prune_known(Residual, **asked)
     with pretend_device.seen():
@@ -193,7 +193,7 @@ def test_accuracy_is_measured_where_the_model_is():
 
 @pytest.mark.parametrize("memory", ["1GiB", "60kB"], ids=["host", "disk"])
 def test_what_the_device_has_no_budget_for_goes_to_the_host_and_then_to_disk(memory: str):
-    keep, plain = {"block1.conv1": 0.5}, ldrf.PruneConfig(**{**vars(QUICK), "selection": "weight"})
+    keep, plain = {"block1.conv1": 0.5}, LIGHT
     wanted = ldrf.prune(make(Residual), [images(24)], keep=keep, config=plain)
     stores: list[tuple[int, int, int]] = []
     with pretend_device.seen(), pytest.MonkeyPatch.context() as patch:
@@ -259,9 +259,9 @@ def test_a_device_without_room_for_one_image_or_for_the_model_is_an_error():
 
 def test_with_offload_weights_stay_in_the_hosts_memory():
     torch.manual_seed(0)
-    layers = [nn.Linear(6, 64), *(nn.Linear(64, 64) for _ in range(6)), nn.Linear(64, 4)]
+    layers = [nn.Linear(6, 64), *(nn.Linear(64, 64) for _ in range(5)), nn.Linear(64, 4)]
     model = nn.Sequential(*(part for layer in layers for part in (layer, nn.ReLU()))).eval()
-    batch, keep = torch.randn(24, 6), {"2": 0.5, "4": 0.5}
+    batch, keep = torch.randn(24, 6), {"8": 0.5}
     plain = ldrf.PruneConfig(solver="closed-form", chunk=8, selection="weight", device_memory=0)
     wanted = ldrf.prune(model, [batch], keep=keep, config=plain)
     peaks = []
@@ -304,16 +304,14 @@ def test_a_run_that_was_killed_on_one_device_goes_on_on_another(tmp_path: Path):
 
 
 def test_with_bfloat16_passes_are_rounded_and_solves_are_not():
-    config = ldrf.PruneConfig(**{**vars(QUICK), "precision": "bfloat16"})
-    for kind, metric in ((Residual, "gradient"), (VitBlock, "embedding")):
-        exact, rounded = (
-            ldrf.prune(make(kind), [images(24)], speedup=1.3, config=ldrf.PruneConfig(**{**vars(c), "metric": metric}))
-            for c in (QUICK, config)
-        )
-        assert {p.dtype for p in rounded.model.parameters()} == {torch.float32}
-        assert rounded.held_out is not None and exact.held_out is not None
-        assert rounded.held_out.reconstructed < 1.3 * exact.held_out.reconstructed + 0.01
-        assert not torch.equal(outputs(rounded.model, images(4))[0], outputs(exact.model, images(4))[0])
+    settings = [{**vars(QUICK), "metric": "embedding", "precision": p} for p in ("float32", "bfloat16")]
+    exact, rounded = (
+        ldrf.prune(make(VitBlock), [images(24)], speedup=1.3, config=ldrf.PruneConfig(**own)) for own in settings
+    )
+    assert {p.dtype for p in rounded.model.parameters()} == {torch.float32}
+    assert rounded.held_out is not None and exact.held_out is not None
+    assert rounded.held_out.reconstructed < 1.3 * exact.held_out.reconstructed + 0.01
+    assert not torch.equal(outputs(rounded.model, images(4))[0], outputs(exact.model, images(4))[0])
 
 
 def test_an_unknown_precision_is_refused():
