@@ -190,13 +190,13 @@ def _whisper() -> Made:
 
 
 def _detr() -> Made:
-    from transformers import DetrConfig, DetrForObjectDetection, ResNetConfig
+    import transformers
 
-    own: dict[str, Any] = {"use_timm_backbone": False, "use_pretrained_backbone": False}
-    last: dict[str, Any] = {"out_features": ["stage4"]}
-    backbone = ResNetConfig(depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[16, 24, 32, 48], layer_type="basic",
-                            **last)  # fmt: skip
-    config = DetrConfig(backbone_config=backbone, **own, d_model=32,
-                        encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
-                        encoder_attention_heads=4, decoder_attention_heads=4, num_queries=6)  # fmt: skip
-    return DetrForObjectDetection(config), _pixels()
+    resnet: Any = transformers.ResNetConfig
+    detr: Any = transformers.DetrConfig
+    backbone = resnet(depths=[1, 1, 1, 1], embedding_size=16, hidden_sizes=[16, 24, 32, 48], layer_type="basic",
+                      out_features=["stage4"])  # fmt: skip
+    config = detr(backbone_config=backbone, use_timm_backbone=False, use_pretrained_backbone=False, d_model=32,
+                  encoder_layers=2, decoder_layers=2, encoder_ffn_dim=64, decoder_ffn_dim=64,
+                  encoder_attention_heads=4, decoder_attention_heads=4, num_queries=6)  # fmt: skip
+    return transformers.DetrForObjectDetection(config), _pixels()

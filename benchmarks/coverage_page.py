@@ -35,9 +35,10 @@ def page(ours: Rows, theirs: Rows) -> Iterator[str]:
     yield (
         f"{len(ours)} models of torchvision, timm, Hugging Face, Ultralytics and by hand, with random weights, each "
         "pruned to 1.5 times fewer MACs or the most it allows. A model counts as *ok* if the slim one runs, also at "
-        "another batch size, exports with `torch.export`, trains a step, is faster, and if at full width the same steps give back "
-        "the dense outputs to 1e-4. timm's models have at most two equal blocks in a row, but for those that other "
-        "tools are known to fail on, which are whole. MACs that can shrink count coupled widths, too. *Refused*: ldrf "
+        "another batch size, exports with `torch.export`, trains a step, is faster, and if at full width the same "
+        "steps give back the dense outputs to 1e-4. timm's models have at most two equal blocks in a row, but for "
+        "those that other tools are known to fail on, which are whole. MACs that can shrink count coupled widths, too. "
+        "*Refused*: ldrf "
         "says why it cannot. *Hang*: over the limit of processor time, which was 240 seconds for ldrf and 60 for "
         "Torch-Pruning, so their hangs do not compare. Calls are those of the traced graph."
     )
