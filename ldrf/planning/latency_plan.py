@@ -178,10 +178,9 @@ def _expected(
 def _record(
     deployed: Deployed, model: LatencyModel, trial: Trial, expected: tuple[tuple[float, float], ...]
 ) -> Latency:
-    times = [
-        LayerTime(layer.name, 1000 * layer.at(model.full), 1000 * layer.at({**model.full, **trial.widths}))
-        for layer in model.layers
-    ]
+    scale = 1000 * trial.timed.seconds["dense"] / model.at({})  # milliseconds, as the whole was timed the last time
+    slim = {**model.full, **trial.widths}
+    times = [LayerTime(la.name, scale * la.at(model.full), scale * la.at(slim)) for la in model.layers]
     return Latency(
         runtime=str(deployed.deployment.runtime),
         version=str(deployed.runtime.version()),
