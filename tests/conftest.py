@@ -68,7 +68,7 @@ def _kind(item: pytest.Item) -> int | None:
         item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
     ):
         kind = value.kind if isinstance(value, Case) else value
-        if kind in kinds:
+        if isinstance(kind, type) and kind in kinds:
             return kinds.index(kind)
     return None
 
