@@ -29,7 +29,7 @@ quick: setup
 test: setup $(BROWSER)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
+	$(BIN)/pyright --threads 2
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal --durations=15
 
 docs: $(DOCS)

@@ -9,6 +9,7 @@ import io
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import getattr_static
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ def structure(model: nn.Module, example: Inputs) -> tuple[Any, ...] | None:
     kinds = tuple((name, type(module)) for name, module in model.named_modules())
     if any("<locals>" in kind.__qualname__ for _, kind in kinds):
         return None
-    code = tuple(kind.forward for _, kind in kinds)
+    code = tuple(getattr_static(kind, "forward", None) for _, kind in kinds)  # a scripted class has none to give
     options = tuple(repr(v) for module in model.modules() for v in vars(module).values() if _is_option(v))
     given = tuple(a.ndim if isinstance(a, Tensor) else repr(a) for a in tree_leaves((example.args, example.kwargs)))
     return kinds, code, options, given, tuple(example.kwargs)

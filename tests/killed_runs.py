@@ -1,8 +1,8 @@
 """Prunes a small network again and again, kills it with SIGKILL at random moments, resumes it, and compares the bits.
 
-``killed`` says how many kills there were by what the run was doing, how many runs came to their end, and how many of
-those ended with other bits than an uninterrupted run. Every attempt is a process of its own, forked when torch is
-imported and the network traced already.
+``python tests/killed_runs.py FOLDER KILLS SEED`` prints one line of JSON: kills by what the run was doing, runs that
+came to their end, and how many of those ended with other bits than an uninterrupted run. Every attempt is a process of
+its own, forked when torch is imported and the network traced already.
 """
 
 # pyright: reportAttributeAccessIssue=false
@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -58,7 +59,7 @@ def started(folder: Path) -> tuple[int, int]:
         attempt(folder, write)
         code = 0
     finally:
-        os._exit(code)  # nothing of the tests' own is cleaned up by this process
+        os._exit(code)
 
 
 def outcome(folder: Path) -> tuple[dict, dict]:
@@ -123,3 +124,8 @@ def _killed(root: Path, kills: int, draw: random.Random) -> dict:
             if left and code == 0:
                 raise AssertionError(f"a finished run left something beside its folder: {left}")
     return {"kills": sum(hit.values()), "while": dict(hit), "ended": ended, "differing": differing, "most": most}
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    print(json.dumps(killed(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))

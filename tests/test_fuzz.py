@@ -16,7 +16,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from networks import unread
 from random_networks import Drawn, Piece, built, fed, plans
@@ -36,9 +36,13 @@ from ldrf.tracing.lean_run import input_values
 from ldrf.units.indices import covering, cut_weights, least_width
 from ldrf.units.module_surgery import cut_plainly
 
-COUNT = int(os.environ.get("LDRF_FUZZ", "8"))
+FEW = 8
+COUNT = int(os.environ.get("LDRF_FUZZ", FEW))
 
-pytestmark = pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:Using padding=.same. with even kernel:UserWarning"),
+    pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning"),
+]
 
 
 def outputs(model: torch.nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
@@ -59,7 +63,13 @@ def sees_all_channels(plan: Drawn) -> bool:
 
 
 @pytest.mark.slow
-@settings(max_examples=COUNT, deadline=None, suppress_health_check=list(HealthCheck), derandomize=COUNT <= 8)
+@settings(
+    max_examples=COUNT,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=COUNT <= FEW,
+    phases=[Phase.generate] if COUNT <= FEW else list(Phase),  # to shrink a network takes minutes
+)
 @given(plan=plans, coupled=st.booleans(), data=st.data())
 def test_random_networks(plan: Drawn, coupled: bool, data: st.DataObject):
     check(plan, coupled, lambda name, least, width: data.draw(st.integers(least, width), label=name))

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from killed_runs import killed
 from networks import Chain, Residual, images, make
 from torch import nn
 
@@ -72,12 +71,14 @@ def stopped(prune_known, tmp_path):
 
 
 @pytest.mark.slow
-@FORKS
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
-    kills = int(os.environ.get("LDRF_KILLS", "8"))
-    outcome = killed(tmp_path, kills, seed=kills)
+    kills = os.environ.get("LDRF_KILLS", "8")
+    argv = [sys.executable, str(Path(__file__).parents[1] / "killed_runs.py"), str(tmp_path), kills, kills]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    outcome = json.loads(done.stdout)
     print(outcome)
-    assert outcome["kills"] == kills and outcome["ended"] > 0 and outcome["differing"] == 0
+    assert outcome["kills"] == int(kills) and outcome["ended"] > 0 and outcome["differing"] == 0
 
 
 @pytest.mark.parametrize("method", METHODS.names)
@@ -322,24 +323,18 @@ def data(split):
 
 
 @pytest.mark.slow
-@FORKS
 def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("plugin.py").write_text(PLUGIN)
     prune = ["prune", "plugin.py:net", "--data", "plugin.py:data", "--speedup", "1.5", "--images", "32"]
     prune += ["--steps", "20", "--joint-steps", "4", "--memory", "50kB", "--test-images", "0"]
     argv = [sys.executable, "-m", "ldrf", *prune, "--out", "killed"]
-    first = os.fork()
-    if not first:
-        try:
-            main([*prune, "--out", "killed"])
-        finally:
-            os._exit(0)
+    first = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while not list((Path("killed") / JOURNAL).glob("unit-*.safetensors")):
-        assert os.waitpid(first, os.WNOHANG) == (0, 0)
+        assert first.poll() is None
         time.sleep(0.02)
-    os.kill(first, signal.SIGKILL)
-    assert os.waitpid(first, 0)[1] == signal.SIGKILL
+    first.send_signal(signal.SIGKILL)
+    first.wait()
     assert main([*prune, "--out", "killed"]) == 1 and "continue it with --resume" in capsys.readouterr().err
     done = subprocess.run([*argv, "--resume"], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
