@@ -1,5 +1,6 @@
 """Shared by all tests: one thread a worker, and small networks that are traced once for all tests."""
 
+import gc
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -27,6 +28,10 @@ def pytest_configure() -> None:
 
     if pretend_device.can_register():
         pretend_device.register()
+
+
+# Graphs are many small objects that live on: to look for rubbish among them again and again takes a tenth of the time.
+gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
