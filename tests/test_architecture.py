@@ -87,6 +87,7 @@ def folder_edges() -> dict[str, dict[str, set[str]]]:
     return edges
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", MAY_IMPORT)
 def test_a_folder_imports_only_what_it_may(folder: str):
     allowed = MAY_IMPORT[folder] | BASE
@@ -151,6 +152,7 @@ def test_no_function_is_longer_than_60_lines():
     assert not long
 
 
+@pytest.mark.slow
 def test_nothing_is_written_into_the_graph():
     writes = []
     for file in PACKAGE.rglob("*.py"):

@@ -68,6 +68,7 @@ def test_weights_that_are_not_numbers_name_the_layer():
         prune(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 3, 5])
 def test_fewer_rows_than_the_closed_form_needs_warn_and_go_on(rows):
     model = settled(nn.Sequential(nn.Flatten(), nn.Linear(192, 16), nn.ReLU(), nn.Linear(16, 5)))

@@ -17,6 +17,7 @@ def kept_macs(model: nn.Module) -> float:
     return 100 * sum(p.numel() for p in model.parameters()) / sum(p.numel() for p in make(Chain).parameters())
 
 
+@pytest.mark.slow
 def test_it_finds_the_largest_ratio_within_the_budget(prune_known):
     events = []
     result = prune_known(
@@ -29,6 +30,7 @@ def test_it_finds_the_largest_ratio_within_the_budget(prune_known):
     assert [d["ratio"] for e, d in events if e == "tried"] == [trial.ratio for trial in result.tried]
 
 
+@pytest.mark.slow
 def test_what_was_learned_first_is_not_learned_again(prune_known, monkeypatch):
     calls = []
     import ldrf.pipeline as pipeline
@@ -40,6 +42,7 @@ def test_what_was_learned_first_is_not_learned_again(prune_known, monkeypatch):
     assert len(result.tried) > 1 and sorted(calls) == ["output_curves", "survey", "unit_metrics"]
 
 
+@pytest.mark.slow
 def test_the_result_is_that_of_a_prune_to_the_ratio(prune_known):
     found = prune_known(Chain, max_drop=30.0, evaluate=kept_macs, config=CONFIG)
     again = prune_known(Chain, speedup=found.target["speedup"], config=CONFIG)
@@ -58,6 +61,7 @@ def test_without_labels_agreement_on_held_out_images_counts(network):
     assert agreement(net, other) == pytest.approx(wanted)
 
 
+@pytest.mark.slow
 def test_few_held_out_images_are_warned_of(prune_known):
     with pytest.warns(ldrf.LdrfWarning, match="held-out images tell .* points apart"):
         prune_known(Chain, max_drop=5.0, config=CONFIG)

@@ -63,6 +63,7 @@ def test_every_network_comes_out_as_on_the_cpu(case: Case, network: Known, prune
         assert sum(n for name, n in state.calls.items() if any(layer in name for layer in layers)) > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Residual, VitBlock])
 def test_the_whole_method_with_descent_comes_out_as_on_the_cpu(kind: type[nn.Module]):
     batch = images(20)
@@ -74,6 +75,7 @@ def test_the_whole_method_with_descent_comes_out_as_on_the_cpu(kind: type[nn.Mod
         assert [h.way for h in mine.history] == [h.way for h in wanted.history]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [{"solver": "l1-mask", "metric": "embedding"}, {"metric": "embedding-data", "selection": "weight"}],
@@ -88,6 +90,7 @@ def test_other_solvers_and_metrics_come_out_as_on_the_cpu(settings: dict[str, An
         assert_alike(mine, wanted, images(16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", [name for name in METHODS.built_in if name != "ldrf"])
 def test_every_method_comes_out_as_on_the_cpu(method: str, prune_known: Known):
     batch = images(48), torch.arange(48) % 5
@@ -99,6 +102,7 @@ def test_every_method_comes_out_as_on_the_cpu(method: str, prune_known: Known):
         assert_alike(mine, wanted, batch[0])
 
 
+@pytest.mark.slow
 def test_a_model_on_the_cpu_can_be_pruned_on_a_device_and_comes_back(prune_known: Known):
     wanted = prune_known(Residual, keep={"block1.conv1": 0.5}, config=ONE_CHUNK)
     with pretend_device.seen() as state:
@@ -114,6 +118,7 @@ def test_a_device_that_is_not_there_is_refused_before_any_work():
         ldrf.prune(make(Chain), [images(4)], speedup=1.5, device="cuda:7")
 
 
+@pytest.mark.slow
 def test_ranks_and_units_are_those_of_the_cpu():
     batch = images(24)
     analysis, inspection = ldrf.analyze(make(Residual), [batch]), ldrf.inspect(make(Residual), [batch])
@@ -155,6 +160,7 @@ def test_fine_tuning_is_that_of_the_cpu():
         assert next(back.model.parameters()).device == CPU
 
 
+@pytest.mark.slow
 def test_a_model_of_a_device_is_saved_loaded_and_exported(tmp_path: Path):
     with pretend_device.seen():
         model = there(make(Chain))
@@ -191,6 +197,7 @@ def test_accuracy_is_measured_where_the_model_is():
         assert measure_accuracy(there(make(Chain)), [batch]) == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ["1GiB", "60kB"], ids=["host", "disk"])
 def test_what_the_device_has_no_budget_for_goes_to_the_host_and_then_to_disk(memory: str):
     keep, plain = {"block1.conv1": 0.5}, LIGHT
@@ -211,6 +218,7 @@ def test_what_the_device_has_no_budget_for_goes_to_the_host_and_then_to_disk(mem
     assert_alike(mine, wanted, images(24))
 
 
+@pytest.mark.slow
 def test_without_memory_the_chunk_is_halved_and_the_result_says_so():
     batch, config = images(64, shape=(3, 16, 16)), ONE_CHUNK
     wanted = ldrf.prune(make(Chain), [batch], keep={"conv2": 0.5}, config=config)
@@ -226,6 +234,7 @@ def test_without_memory_the_chunk_is_halved_and_the_result_says_so():
     assert_alike(mine, wanted, batch, 1e-3)  # sums of other chunks
 
 
+@pytest.mark.slow
 def test_memory_that_runs_out_in_a_late_stage_keeps_the_units_that_are_solved():
     units: list[int] = []
     asked: dict[str, Any] = {"keep": HALVES, "config": LIGHT}
@@ -257,6 +266,7 @@ def test_a_device_without_room_for_one_image_or_for_the_model_is_an_error():
             ldrf.prune(model, [images(2)], speedup=1.5, config=QUICK)
 
 
+@pytest.mark.slow
 def test_with_offload_weights_stay_in_the_hosts_memory():
     torch.manual_seed(0)
     layers = [nn.Linear(6, 64), *(nn.Linear(64, 64) for _ in range(5)), nn.Linear(64, 4)]
@@ -275,6 +285,7 @@ def test_with_offload_weights_stay_in_the_hosts_memory():
     assert peaks[1] < 0.8 * peaks[0], peaks
 
 
+@pytest.mark.slow
 def test_solves_go_to_the_cpu_where_the_device_has_no_float64():
     wanted = ldrf.prune(make(VitBlock), [images(16)], speedup=1.3, config=QUICK)
     with pretend_device.seen(has_float64=False) as state:
@@ -283,6 +294,7 @@ def test_solves_go_to_the_cpu_where_the_device_has_no_float64():
         assert_alike(mine, wanted, images(16))
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_on_one_device_goes_on_on_another(tmp_path: Path):
     class Killed(Exception):
         pass
@@ -303,6 +315,7 @@ def test_a_run_that_was_killed_on_one_device_goes_on_on_another(tmp_path: Path):
             assert_alike(mine, wanted, images(16))
 
 
+@pytest.mark.slow
 def test_with_bfloat16_passes_are_rounded_and_solves_are_not():
     settings = [{**vars(QUICK), "metric": "embedding", "precision": p} for p in ("float32", "bfloat16")]
     exact, rounded = (

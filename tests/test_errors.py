@@ -46,12 +46,14 @@ def test_a_bad_request_is_one_sentence_and_keeps_its_cause():
     assert isinstance(raised.value.__cause__, RuntimeError)
 
 
+@pytest.mark.slow
 def test_messages_are_single_lines():
     messages = [(where, words(call.args[0])) for where, call in calls("LdrfError") if call.args]
     assert len(messages) > 100
     assert [where for where, text in messages if "\n" in text or text != text.strip() or "  " in text] == []
 
 
+@pytest.mark.slow
 def test_every_warning_of_the_package_is_the_one_kind():
     kinds = {where: [ast.unparse(arg) for arg in call.args[1:2]] for where, call in calls("warn")}
     assert kinds and all(kind == ["LdrfWarning"] for kind in kinds.values()), kinds

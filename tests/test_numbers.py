@@ -72,6 +72,7 @@ def test_activations_that_are_no_numbers_name_the_layer_in_analyze_too():
         ldrf.analyze(make(Chain), [x])
 
 
+@pytest.mark.slow
 def test_a_number_that_only_the_code_breaks_is_named_where_it_arrives():
     class Log(Chain):
         def forward(self, x: Tensor) -> Tensor:
@@ -93,6 +94,7 @@ def test_exploding_activations_name_the_layer(size, config=JOINT):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1e-20, 1e8, 1e13])
 def test_large_and_small_activations_are_pruned_as_others_are(size):
     model = settled(nn.Sequential(nn.Flatten(), nn.Linear(192, 24), nn.ReLU(), nn.Linear(24, 5)))
@@ -196,6 +198,7 @@ def tokens() -> nn.Module:
     return settled(nn.Sequential(*layers))
 
 
+@pytest.mark.slow
 def test_tokens_are_pruned_and_those_beyond_the_vocabulary_named():
     model, fine = tokens(), torch.randint(0, 10, (64, 4), generator=torch.Generator().manual_seed(0))
     sound(prune(model, [fine], widths={"2": 8}), model, fine)

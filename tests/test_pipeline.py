@@ -108,6 +108,7 @@ def test_an_ignored_layer_keeps_its_tensors_bit_for_bit(ignore):
     assert reasons["conv2"] == "it is ignored" and "'conv2'" in reasons["conv1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["closed-form", "joint"])
 def test_one_seed_gives_the_same_bits(solver):
     config = replace(JOINT, solver=solver)
@@ -223,6 +224,7 @@ def test_every_selection_runs_to_the_asked_widths(prune_known, criterion):
     assert result.model.conv1.out_channels == 5 and result.history[0].error <= result.history[0].cut_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allocation", ["error", "uniform"])
 def test_a_latency_is_met_on_the_clock_and_kept_through_a_resume(allocation, tmp_path, monkeypatch):
     model, config, events = wide(Chain), replace(FAST, allocation=allocation, multiple=1), []

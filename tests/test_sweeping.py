@@ -18,6 +18,7 @@ def sweep(network, monkeypatch):
     return lambda **given: list(ldrf.sweep(network(Chain).model, [], config=CONFIG, **given))
 
 
+@pytest.mark.slow
 def test_every_point_is_what_prune_gives(sweep, prune_known):
     points = sweep(speedup=[2.0, 1.5], params=[1.5])
     assert [point.name for point in points] == ["speedup-1.5x", "speedup-2x", "params-1.5x"]

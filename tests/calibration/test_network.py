@@ -10,6 +10,7 @@ from ldrf.config import PruneConfig
 from ldrf.errors import LdrfError
 
 
+@pytest.mark.slow
 def test_the_trace_of_a_network_is_that_of_the_walk_that_was_chosen():
     """Of heads that are counted, whole ones go: the view that splits them shrinks in its last dimension but one."""
     net = read_network(settled(Heads()), [images(4)], (), PruneConfig())
@@ -18,6 +19,7 @@ def test_the_trace_of_a_network_is_that_of_the_walk_that_was_chosen():
     assert unit.width == 4 and unit.width in heads
 
 
+@pytest.mark.slow
 def test_coupled_widths_wait_until_they_are_asked_for():
     net = read_network(make(Bottleneck), [images(4)], (), PruneConfig())
     (coupled,) = net.coupled

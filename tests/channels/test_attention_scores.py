@@ -112,6 +112,7 @@ def test_dead_heads_turn_into_nothing():
     assert rotation.query.shape == (2, 3) and not rotation.query.any() and torch.isfinite(rotation.key).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_heads_are_told_apart(layout: str):
     net = network(made(layout))

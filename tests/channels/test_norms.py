@@ -16,6 +16,7 @@ from ldrf.config import PruneConfig
 from ldrf.units.module_surgery import cut_plainly
 
 
+@pytest.mark.slow
 def test_carriers_are_cut_with_their_channels(network):
     flow = follow_channels(network(Carriers).trace)
     assert {(s.tensor, s.dim): len(s.ids) for s in flow.slices} == {

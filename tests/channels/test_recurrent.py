@@ -37,6 +37,7 @@ KINDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "options"), KINDS)
 def test_gates_lose_the_inputs_of_a_cut_layer(kind: type[nn.RNNBase], options: dict[str, object]):
     model = make(lambda: Fed(kind, **options))
@@ -55,6 +56,7 @@ def test_gates_lose_the_inputs_of_a_cut_layer(kind: type[nn.RNNBase], options: d
     assert macs.at({"one": 7}) == count_macs(slim, net.example)
 
 
+@pytest.mark.slow
 def test_a_layer_before_a_recurrent_one_is_pruned_and_the_layer_behind_makes_up_for_it():
     config = ldrf.PruneConfig(steps=2, joint_steps=2, multiple=1)
     result = ldrf.prune(make(lambda: Fed(nn.GRU)), [images(40, shape=(5, 6))], speedup=1.2, config=config)

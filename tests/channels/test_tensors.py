@@ -70,6 +70,7 @@ def made(case: str) -> tuple[nn.Module, Tensor]:
     return kind().eval(), x
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "stream", "tables"), [("patches", "patches", ()), ("words", "down", ("words", "places"))]
 )
@@ -115,6 +116,7 @@ def test_all_tensors_of_a_stream_are_cut():
     assert (shapes["token"], shapes["positions"], shapes["scales"]) == ((5,), (5, 1, 5), (2, 5))
 
 
+@pytest.mark.slow
 def test_embeddings_know_their_new_width():
     model, x = made("words")
     slim = ldrf.prune(model, [x], widths={"down": 5}, config=PruneConfig(steps=0, chunk=8)).model
@@ -122,6 +124,7 @@ def test_embeddings_know_their_new_width():
     assert slim.head.in_features == 5  # pyright: ignore
 
 
+@pytest.mark.slow
 def test_a_tied_head_stays_tied():
     model, x = made("tied")
     slim = ldrf.prune(model, [x], widths={"down": 5}, config=PruneConfig(steps=2, joint_steps=2, chunk=8)).model
@@ -129,6 +132,7 @@ def test_a_tied_head_stays_tied():
     assert model.head.weight is model.words.weight and model.head.weight.shape == (20, 8)  # pyright: ignore
 
 
+@pytest.mark.slow
 def test_a_table_that_other_code_reads_keeps_its_width():
     class Twice(Words):
         def forward(self, words: Tensor) -> Tensor:
@@ -179,6 +183,7 @@ class FrozenNorm(nn.Module):
         return x * scale + (bias - mean * scale)
 
 
+@pytest.mark.slow
 def test_tensors_that_a_scale_is_computed_from_are_cut_with_the_channels():
     model = nn.Sequential(nn.Conv2d(3, 8, 3), FrozenNorm(8), nn.ReLU(), nn.Conv2d(8, 4, 1)).eval()
     net = read_network(model, [images(8)], (), ldrf.PruneConfig())

@@ -102,6 +102,7 @@ class Scaled(nn.Module):
         return self.fc(F.relu(self.two(F.relu(x))).mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_reshaped_tensors_are_cut_with_the_channels_they_meet():
     model = settled(Scaled())
     result = ldrf.prune(

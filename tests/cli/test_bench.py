@@ -23,6 +23,7 @@ def test_bench_compares_with_the_dense_model(here, capsys):
     assert "fewer MACs" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("argv", "code", "words"),
     [

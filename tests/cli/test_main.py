@@ -85,6 +85,7 @@ def test_a_warning_is_one_line(plugin, core, monkeypatch, capsys):
     assert capsys.readouterr().err == "warning: few rows\n"
 
 
+@pytest.mark.slow
 def test_python_m_ldrf_is_the_same_command():
     done = subprocess.run([sys.executable, "-m", "ldrf", "nonsense"], capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "demo" in done.stderr and done.stdout == ""

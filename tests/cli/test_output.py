@@ -17,6 +17,7 @@ def test_a_report_is_shown_as_json_or_as_its_parts(capsys):
     assert shown.startswith("a line\n") and "90.50 %" in shown and "3.00x less" in shown and "dense" in shown
 
 
+@pytest.mark.slow
 def test_names_do_not_steer_the_terminal(tmp_path, monkeypatch, capsys):
     """Escape sequences are spelled out, and what rich would take for colours or pictures is printed as it is."""
     names = ["a\x1b[2J\x1b]0;title\x07", "[red]b[/red]", ":bomb:", "\u202ee", "<script>"]

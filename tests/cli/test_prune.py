@@ -67,6 +67,7 @@ def test_prune_passes_the_method_on(plugin, core, capsys):
     assert "thinet" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_rival_that_needs_labels_takes_them_from_the_data(plugin, capsys):
     assert main(prune_args(plugin, "--widths", "0=4", "--method", "molchanov2017", "--test-images", "0")) == 0
     assert "method: molchanov2017" in capsys.readouterr().out
@@ -148,6 +149,7 @@ def test_a_slim_network_can_be_pruned_again(plugin, capsys):
     assert json.loads(capsys.readouterr().out)["macs"] == 36 * 6 * 27 + 16 * 5 * 54 + 80 * 4
 
 
+@pytest.mark.slow
 def test_a_command_computes_on_the_device_that_is_named_and_on_an_accelerator_by_default(plugin, capsys):
     asked = ["--widths", "0=4", "2=5", "--solver", "closed-form", "--json", "--force"]
     assert main(prune_args(plugin, *asked, "--device", "cuda:7")) == 1

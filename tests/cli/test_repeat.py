@@ -61,6 +61,7 @@ def test_the_same_bits_come_out_again(made, capsys):
     assert Path("again/model.safetensors").read_bytes() == Path("out/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_what_differs_is_shown_and_ends_in_3(made, capsys):
     tensors = load_file(made / "model.safetensors")
     tensors["0.weight"] = tensors["0.weight"] + 0.25
@@ -118,6 +119,7 @@ def test_a_result_that_cannot_be_repeated_says_why(made, change, words, capsys):
     assert words in captured.err and captured.err.count("\n") == 1 and captured.out == ""
 
 
+@pytest.mark.slow
 def test_a_result_by_latency_is_repeated_with_the_widths_it_came_to(made, capsys):
     record = json.loads((made / "ldrf.json").read_text())
     argv = record["run"]["argv"]
@@ -136,6 +138,7 @@ def test_a_result_of_the_library_cannot_be_repeated(pruned, tmp_path, capsys):
     assert "does not say which command" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_weights_are_found_where_they_are_now_and_must_be_the_same(made, capsys):
     Path("w.safetensors").rename("moved.safetensors")
     assert main(["repeat", "out", *CODE]) == 1 and "Cannot read 'w.safetensors'" in capsys.readouterr().err

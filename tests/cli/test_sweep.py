@@ -8,6 +8,7 @@ from networks import NET
 from ldrf.cli import main
 
 
+@pytest.mark.slow
 def test_one_page_and_a_point_to_pick(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "plugin.py").write_text(NET)

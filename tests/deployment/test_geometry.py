@@ -24,6 +24,7 @@ def test_the_last_addend_has_the_sum(network):
     assert not found["stem"].is_added if "stem" in found else True
 
 
+@pytest.mark.slow
 def test_tokens_are_part_of_a_linear_layers_geometry(network):
     found = geometries(network(VitBlock))
     assert any(g.kind == "linear" and g.size for g in found.values())

@@ -16,6 +16,7 @@ from ldrf.units.module_surgery import cut_plainly
 pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Inverted, VitBlock])
 def test_it_computes_what_the_cut_model_does(kind, network, tmp_path):
     import onnx

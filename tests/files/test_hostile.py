@@ -208,6 +208,7 @@ def refused(folder: Path, words: str, model: nn.Module | None = None) -> None:
     told(caught.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
 def test_weights_that_are_no_numbers_are_refused(folder, odd):
     tensors = load_file(folder / WEIGHTS)

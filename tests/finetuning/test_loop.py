@@ -44,6 +44,7 @@ def tuned(cut, dense):
     return ldrf.finetune(cut, dense, [images(96)], config=CONFIG)
 
 
+@pytest.mark.slow
 def test_without_labels_it_gets_closer_to_the_dense_network(cut, dense, tuned):
     slim, fresh = cut.model, images(200, seed=5)
     assert tuned.measure == "agreement" and tuned.ended >= tuned.began
@@ -88,6 +89,7 @@ class Kill(Exception):
     pass
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_equals_uninterrupted(pruned, dense, tmp_path):
     slim, x, config = pruned(Residual).model, images(64), replace(CONFIG, augment=True)
     whole = ldrf.finetune(slim, dense, [x], config=config)

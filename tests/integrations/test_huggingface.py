@@ -50,6 +50,7 @@ def cut(model: nn.Module, widths: tuple[int, int]) -> nn.Module:
     return model
 
 
+@pytest.mark.slow
 def test_a_model_with_other_widths_in_every_layer_comes_back_by_ldrf(tmp_path):
     slim = cut(llama(), (24, 40))
     assert plain_config(slim) is None and not save_pretrained(slim, tmp_path / "slim")

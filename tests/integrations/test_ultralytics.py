@@ -42,6 +42,7 @@ def object_of(model: nn.Module) -> Any:
     return SimpleNamespace(model=model, predictor="old", _smart_load=lambda name: {"trainer": Trainer}[name])
 
 
+@pytest.mark.slow
 def test_a_slim_model_is_put_back_and_its_other_forward_fits():
     dense = Halved(8).eval()
     result = ldrf.prune(dense, [images(24)], widths={"cv1": 5}, config=ldrf.PruneConfig(steps=2, joint_steps=2))

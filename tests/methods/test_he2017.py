@@ -17,6 +17,7 @@ import ldrf
 from ldrf.calibration.network import read_network
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["he2017", "thinet", "liu2017"])
 def test_residual_streams_are_cut_and_repaired(name):
     config = ldrf.PruneConfig(coupled=True)
@@ -31,6 +32,7 @@ def test_residual_streams_are_cut_and_repaired(name):
     assert told.error < told.cut_error if name != "liu2017" else told.error == told.cut_error
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Chain, Residual])
 def test_he2017_is_closer_to_the_dense_net_than_cutting(network, prune_known, kind):
     net, fresh = network(kind), images(64, seed=11)

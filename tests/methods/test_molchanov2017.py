@@ -80,6 +80,7 @@ def test_taylor_needs_labels_of_the_models_classes(network):
         taylor_terms(net, net.calibration.chunks[0], torch.arange(net.calibration.chunks[0].rows) % 8)
 
 
+@pytest.mark.slow
 def test_taylor_needs_a_single_output_of_scores(network):
     net = network(TwoInputs)
     with pytest.raises(ldrf.LdrfError, match="needs a model with one output of scores"):

@@ -22,6 +22,7 @@ from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.units.module_surgery import cut_plainly
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=str)
 @settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())

@@ -77,6 +77,7 @@ def test_stops_at_the_first_energy_that_recovers(trained, labels):
         assert rank == rank_at(torch.linalg.svdvals(matrix_of(weight)), found.energy)
 
 
+@pytest.mark.slow
 def test_unrecovered_gives_the_top_energy(trained):
     found = find_energy(trained, _batches(), epsilon=0.05, step=0.04, top=0.1, steps=0, tolerance=0.0)
     assert not found.recovered and found.energy == 0.1 and "not recovered" in str(found)

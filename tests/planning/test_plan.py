@@ -48,6 +48,7 @@ def test_every_rule_meets_the_target_inside_its_choices(network, allocation):
     assert slim.speedup >= 1.3
 
 
+@pytest.mark.slow
 def test_a_rule_by_share_starts_at_one_neuron_and_the_others_at_the_rank(network):
     net, ranks = network(Chain), {"conv1": 5, "conv2": 6}
     by_rank, by_share = (
@@ -57,6 +58,7 @@ def test_a_rule_by_share_starts_at_one_neuron_and_the_others_at_the_rank(network
     assert [widths[0] for widths in by_share.values()] == [1, 1]
 
 
+@pytest.mark.slow
 def test_coupled_widths_come_in_only_where_the_target_needs_them():
     net = read_network(make(Bottleneck), [pictures(16)], (), LOW)
     assert net.coupled and not any(unit.coupled for unit in net.units)

@@ -1,5 +1,6 @@
 """Ranks come from the singular values of the weights as they are stored."""
 
+import pytest
 import torch
 from networks import Chain, Grouped, UNet
 
@@ -15,6 +16,7 @@ def test_a_spectrum_is_that_of_the_svd(network):
         torch.testing.assert_close(weight_spectrum(net.model, layer), wanted, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_a_transposed_convolution_is_read_by_its_outputs(network):
     net = network(UNet)
     layer = next(la for la in net.trace.layers if la.name == "up1")
@@ -22,6 +24,7 @@ def test_a_transposed_convolution_is_read_by_its_outputs(network):
     torch.testing.assert_close(weight_spectrum(net.model, layer), wanted, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.slow
 def test_ranks_of_units_are_in_neurons(network):
     net = network(Grouped)
     spectra = unit_spectra(net.model, net.units)

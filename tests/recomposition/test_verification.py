@@ -45,6 +45,7 @@ class Guarded(Chain):
         return super().forward(x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("odd", "told"),
     [
@@ -62,6 +63,7 @@ def test_what_only_shows_at_another_batch_size_in_export_or_in_training_is_found
         verify(net, net.dense, slim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 2, 3])
 def test_few_images_are_no_trouble(rows: int):
     net = read_network(make(Chain), [images(rows)], (), PruneConfig())
@@ -93,6 +95,7 @@ class Overwriting(Chain):
         return y + y.mul_(2)
 
 
+@pytest.mark.slow
 def test_a_model_that_never_could_be_trained_is_handed_out():
     net = read_network(make(Overwriting), [images(10)], (), PruneConfig())
     verify(net, net.dense, copy.deepcopy(net.model))

@@ -72,6 +72,7 @@ def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
     assert protected and all(torch.equal(before[name], after[name]) for name in protected)
 
 
+@pytest.mark.slow
 def test_images_in_pieces_give_the_same_weights():
     network, walk = half_cut(Residual)
     config = replace(CONFIG, joint_steps=8)
@@ -82,6 +83,7 @@ def test_images_in_pieces_give_the_same_weights():
         assert torch.allclose(whole.layers[node][0], pieces.layers[node][0], rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_what_held_out_images_lose_by_is_not_kept(monkeypatch: pytest.MonkeyPatch):
     model, x = make(Inverted), images(64)
     alone = pruned(model, x)

@@ -75,6 +75,7 @@ def test_heads_of_low_rank_lose_nothing():
         torch.testing.assert_close(result.model(tokens(3)), model(tokens(3)), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_width_that_is_left_is_each_heads_nearest_product():
     torch.manual_seed(0)
     model = Attention().eval()

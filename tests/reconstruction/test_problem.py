@@ -19,6 +19,7 @@ def other_weights(network: Network) -> Weights:
     return network.dense.with_layers(halved)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Chain, Residual, Inverted, Gated])
 @torch.no_grad()
 def test_slim_values_are_those_of_the_whole_slim_network(kind: type[nn.Module]):

@@ -63,6 +63,7 @@ def test_descending_both_beats_solving_the_reader_alone(model, batch, widths):
     assert gap["joint"] < gap["closed-form"]
 
 
+@pytest.mark.slow
 def test_partners_move_with_their_producer():
     model, batch, widths = settled(Gated(), 0), *MODELS[0][1:]
     slim = ldrf.prune(model, [batch], widths=widths, config=ldrf.PruneConfig(steps=20, joint_steps=20, chunk=32)).model

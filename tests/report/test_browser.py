@@ -100,6 +100,7 @@ def test_it_loads_without_a_word_on_the_console_or_a_request(show, pages, page):
     assert browser.execute_script("return window.hit") is None, "a layer's name has run"
 
 
+@pytest.mark.slow
 def test_every_figure_is_drawn(show):
     browser = show("one")
     boxes = browser.execute_script(

@@ -206,6 +206,7 @@ def test_a_run_by_latency_tells_where_the_time_goes(tmp_path):
             read_run(write_result(tmp_path / "wrong", latency=wrong))
 
 
+@pytest.mark.slow
 def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):
     units = {f"stages.{i // 8}.blocks.{i}.attention.feed_forward.conv": (512, 200, 40) for i in range(200)}
     path = write_report([write_result(tmp_path / "run", units)])
@@ -214,6 +215,7 @@ def test_the_page_of_a_very_deep_network_stays_under_a_megabyte(tmp_path):
     assert page.count("svg", "plot") == 240 and "The 120 units cut hardest, of 200" in page.text
 
 
+@pytest.mark.slow
 def test_a_page_about_many_runs_stays_under_a_megabyte(tmp_path):
     names = [f"stages.{i // 8}.blocks.{i}.attention.feed_forward.conv" for i in range(50)]
     few, many = (  # the widths of many runs are not drawn

@@ -60,6 +60,7 @@ def conv_macs(width: int) -> int:
     return 16 * width * 27 + 4 * 6 * 9 * width + 18
 
 
+@pytest.mark.slow
 def test_dense_is_measured_as_it_is(subject, shelf):
     found = shelf.find(DENSE)["outcome"]
     right = subject.model(normalise(arrays("test").images)).argmax(1) == arrays("test").labels

@@ -138,6 +138,7 @@ def test_the_same_results_give_the_same_bytes(tmp_path):
     assert b"date" not in (tmp_path / "one" / "docs" / "figures" / "vgg9-fig5.svg").read_bytes().lower()
 
 
+@pytest.mark.slow
 def test_notes_are_taken_in(tmp_path):
     write(results(RECIPES["vgg9-cifar10"]), tmp_path)
     (tmp_path / "notes.toml").write_text('[vgg9-cifar10]\ntab2 = "Fewer images."\nfig6 = ""\n')

@@ -41,6 +41,7 @@ def test_a_method_that_is_not_installed_is_refused_with_what_to_install(method, 
         prune_externally(method, nn.Identity(), [], 2.0, {})
 
 
+@pytest.mark.slow
 def test_aimet_is_told_shares_of_the_inputs_of_convolutions():
     ratios = load_factory(f"{BENCHMARKS}/with_aimet.py:input_ratios")
     model = nn.Sequential(

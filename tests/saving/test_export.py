@@ -132,6 +132,7 @@ def test_described_inputs_come_back_in_shape_and_kind():
     assert made.kwargs["flag"] is None
 
 
+@pytest.mark.slow
 def test_half_precision_is_written_to_onnx_in_float32_with_a_sentence(tmp_path):
     model = nn.DataParallel(make(Chain).to(torch.bfloat16))
     with pytest.warns(ldrf.LdrfWarning, match="in bfloat16, and its ONNX file is written in float32"):

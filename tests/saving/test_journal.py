@@ -128,6 +128,7 @@ OTHER_SETTINGS = [
 ]
 
 
+@pytest.mark.slow
 def test_other_settings_are_refused_with_the_difference(stopped, prune_known, whole):
     folder = stopped()
     before = {p.name: p.read_bytes() for p in (folder / JOURNAL).iterdir()}
@@ -154,6 +155,7 @@ def test_another_model_other_images_and_other_protected_layers_are_refused(tmp_p
         ldrf.prune(model, [images(24)], **given, resume=True, ignore=lambda name, _: name == "fc")
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_is_not_started_over_by_accident(stopped, prune_known):
     folder = stopped()
     with pytest.raises(LdrfError, match=r"unfinished run, 1 of its units done: .*\(--resume\), or name another folder"):
@@ -185,6 +187,7 @@ def test_an_earlier_result_stays_until_the_new_one_is_there(stopped, prune_known
     assert json.loads((folder / RECORD).read_text())["widths"] == HALVES
 
 
+@pytest.mark.slow
 def test_with_save_false_the_journal_waits_for_the_own_save(prune_known, tmp_path):
     result = prune_known(Residual, widths=HALVES, config=CONFIG, out=tmp_path / "out", save=False)
     assert [p.name for p in (tmp_path / "out").iterdir()] == [JOURNAL]
@@ -221,6 +224,7 @@ def test_a_read_only_place_is_refused_before_the_work(monkeypatch, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["learned", "unit-0001", "model", "spilled"])
 def test_a_full_disk_keeps_what_was_done(prune_known, whole, monkeypatch, tmp_path, where):
     folder, given = tmp_path / "out", {"widths": HALVES, "config": CONFIG}
@@ -293,6 +297,7 @@ def test_a_save_killed_between_its_renames_is_put_right(stopped, prune_known, mo
     ldrf.load(folder, make(Residual))
 
 
+@pytest.mark.slow
 def test_two_processes_do_not_work_in_one_folder(stopped, prune_known):
     folder = stopped()
     code = f"import fcntl, sys; f = open({str(folder / JOURNAL / 'lock')!r}, 'r+'); fcntl.lockf(f, fcntl.LOCK_EX); "
@@ -355,6 +360,7 @@ def test_workers_of_a_data_loader_change_no_bit():
     assert same(*results)
 
 
+@pytest.mark.slow
 def test_the_journal_holds_the_checksums_that_the_result_tells(prune_known, tmp_path):
     result = prune_known(Residual, widths=HALVES, config=CONFIG, out=tmp_path / "out")
     record = json.loads((tmp_path / "out" / RECORD).read_text())

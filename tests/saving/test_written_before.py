@@ -70,6 +70,7 @@ def test_an_unfinished_run_is_resumed_where_its_settings_are_those_of_now(unfini
     assert result.history[0].error == then[0]["error"], "the first unit's solution is that of the journal"
 
 
+@pytest.mark.slow
 def test_an_unfinished_run_with_fewer_settings_is_refused_in_one_sentence(unfinished, dense):
     with pytest.raises(
         LdrfError, match=r"other settings: .*multiple is 8 here and was not given.* in the folder's run"

@@ -65,6 +65,7 @@ def test_a_batch_that_the_code_counts_stays_free(count):
     assert result.model(images(7, shape=(3, 4, 4))).shape == (7, 5)
 
 
+@pytest.mark.slow
 def test_a_batch_that_cannot_be_free_is_told():
     with pytest.raises(LdrfError, match=r"forward of Counting makes a plain number of the batch size.*x\.shape\[0\]"):
         ldrf.prune(Counting(lambda x: len(list(x))), [images(20, shape=(3, 4, 4))], widths={"first": 4})

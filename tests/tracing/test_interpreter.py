@@ -51,6 +51,7 @@ def test_running_a_stretch_continues_from_given_values(network):
     assert torch.equal(rest[net.trace.outputs[0]], whole[net.trace.outputs[0]])
 
 
+@pytest.mark.slow
 def test_changed_weights_change_only_their_layer(network):
     net = network(Mlp)
     inputs = read_inputs(net.model, images(3))
@@ -91,6 +92,7 @@ class Repeated(Chain):
         return {"a": y, "b": y, "c": 2 * y, "x": x}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [Written, Multiplied, Repeated])
 def test_unusual_models_run_like_the_eager_ones(kind):
     model = settled(kind())
@@ -110,6 +112,7 @@ def test_keyword_inputs_are_bound_by_name_in_any_order(network):
     assert_same_outputs(model, graph, folded(graph, model), inputs)
 
 
+@pytest.mark.slow
 def test_flatten_serves_narrower_maps(network):
     net = network(Flattened)
     conv, fc1, _ = net.trace.layers

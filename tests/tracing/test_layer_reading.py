@@ -32,6 +32,7 @@ def test_every_layer_names_the_tensor_it_uses(network, case: Case):
         assert layer.inputs == module.weight.shape[1 - layer.row_dim] * layer.groups
 
 
+@pytest.mark.slow
 def test_a_batchnorm_behind_a_convolution_is_folded_and_others_are_not(network):
     norms = {la.name: la.norm.module if la.norm else None for la in network(Chain).trace.layers}
     assert norms == {"conv1": "bn1", "conv2": "bn2", "fc": None}

@@ -22,6 +22,7 @@ def test_padding_that_is_spelt_out_leaves_the_batch_free():
     assert all(known_size(value.shape[0]) is None for value in maps)
 
 
+@pytest.mark.slow
 def test_padding_that_is_spelt_out_has_the_size_that_padding_gives():
     graph = trace(settled(Uneven()), Inputs((images(4),), {}))
     padded = [n for n in graph.nodes if n.target is torch.ops.aten.constant_pad_nd.default]

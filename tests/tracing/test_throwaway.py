@@ -60,6 +60,7 @@ def test_outputs_are_plain_only_within():
     assert isinstance(model(images(2, shape=(6,)))["cache"], Cache) and "forward" not in vars(model)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("obeys", [True, False])
 def test_a_model_that_gives_a_cache_is_pruned_and_still_gives_it(obeys: bool):
     model = Caching(obeys)

@@ -2,6 +2,7 @@
 
 # pyright: reportArgumentType=false
 
+import pytest
 import torch
 from networks import Chain, images, make
 from torch import nn
@@ -17,6 +18,7 @@ def test_wrappers_are_taken_off_in_any_order():
     assert unwrapped(torch.compile(nn.DataParallel(model), backend="eager")) is model
 
 
+@pytest.mark.slow
 def test_a_wrapped_model_is_pruned_saved_and_loaded_as_the_plain_class(tmp_path):
     config = ldrf.PruneConfig(steps=2, joint_steps=2)
     model = nn.DataParallel(torch.compile(make(Chain), backend="eager"))

@@ -17,6 +17,7 @@ def parts(network, kind: type, name: str) -> tuple[Unit, Consumer, Tensor]:
     return unit, consumer, net.dense.affine(consumer.layer.node)[0].flatten(1)
 
 
+@pytest.mark.slow
 def test_columns_of_the_kept_neurons_are_those_of_a_cut_weight(network):
     unit, consumer, weight = parts(network, Flattened, "conv")
     kept = torch.tensor([1, 4, 7])
@@ -41,6 +42,7 @@ def test_every_column_belongs_to_one_neuron(network):
         assert columns[neuron].tolist() == own.tolist()
 
 
+@pytest.mark.slow
 def test_sums_over_places_are_sums_of_their_neurons(network):
     unit, consumer, _ = parts(network, Dense, "stem")
     values = torch.randn(3, len(consumer.channels))

@@ -109,6 +109,7 @@ def test_residual_branches_know_the_sum_they_close(network):
     assert all(c.sum and c.other for u in network(Residual).units for c in u.consumers)
 
 
+@pytest.mark.slow
 def test_depthwise_layers_and_their_norms_are_carried(network):
     (unit,) = network(Inverted).units
     assert {s.tensor for s in unit.slices} == {
@@ -162,6 +163,7 @@ class SpeltOut(Chain):
         return self.fc(F.adaptive_avg_pool2d(x, 1).view(-1, 16))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("model", "free", "held", "reason"),
     [

@@ -93,6 +93,7 @@ def test_coupled_widths_are_left_alone_unless_the_target_needs_them():
         ldrf.prune(model, [x], widths={"conv3": 9}, config=ldrf.PruneConfig(coupled=False))
 
 
+@pytest.mark.slow
 def test_a_forward_of_chance_is_cut_with_a_warning():
     class Noisy(nn.Module):
         def __init__(self) -> None:

@@ -29,6 +29,7 @@ class Dead(nn.Module):
         return self.head(self.three(x).relu().mean((2, 3)))
 
 
+@pytest.mark.slow
 def test_a_dead_relu_does_not_hide_that_channels_are_shuffled_otherwise():
     torch.manual_seed(0)
     network = read_network(Dead().eval(), [images(8)], (), ldrf.PruneConfig())

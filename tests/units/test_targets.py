@@ -148,6 +148,7 @@ def test_an_unknown_name_in_ignore_is_refused(ignore):
         ignored_modules(Chain(), ignore)
 
 
+@pytest.mark.slow
 def test_layers_that_are_cut_with_another_are_pointed_to_it_and_named_where_they_are_ignored(network):
     net = network(Gated)
     unit = next(u for u in net.units if u.partners)

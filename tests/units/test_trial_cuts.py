@@ -151,6 +151,7 @@ class TiedByCode(nn.Module):
         return self.last(F.relu(self.up(x)))
 
 
+@pytest.mark.slow
 def test_widths_that_the_code_ties_to_each_other_are_left_alone():
     net = read_network(make(TiedByCode), [images(8, shape=(5, 6))], (), ldrf.PruneConfig())
     assert [unit.name for unit in net.units] == ["up"] and not net.coupled

@@ -45,6 +45,7 @@ def test_a_layer_that_is_not_followed_is_named(reasons: dict[str, str], name: st
     assert reasons[name] == reason
 
 
+@pytest.mark.slow
 def test_every_layer_is_named_once(reasons: dict[str, str]):
     layers = {name for name, module in Odd().named_children() if module}
     assert reasons.keys() == layers

@@ -33,6 +33,7 @@ def test_layers_that_nothing_uses_are_told_apart_from_layers_that_are_not_called
     assert reasons["later"] == IDLE
 
 
+@pytest.mark.slow
 def test_what_such_a_layer_reads_keeps_its_width_and_names_it():
     result = ldrf.prune(Auxiliary(), IMAGES, keep={"second": 0.5})
     reasons = {s.name: s.reason for s in result.skipped}

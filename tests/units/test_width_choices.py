@@ -78,6 +78,7 @@ def wide() -> nn.Module:
     return settled(Wide())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [{"speedup": 1.7}, {"params": 1.7}, {"keep": {"one": 0.4, "two": 0.51}}])
 @pytest.mark.parametrize("method", ["ldrf", "li2017"])
 def test_every_plan_has_widths_in_eights(wide, target, method):
@@ -87,6 +88,7 @@ def test_every_plan_has_widths_in_eights(wide, target, method):
     assert any(width < result.full_widths[name] for name, width in result.widths.items())
 
 
+@pytest.mark.slow
 def test_widths_by_hand_are_left_alone_with_a_hint(wide):
     config = ldrf.PruneConfig(solver="none")
     with pytest.warns(ldrf.LdrfWarning, match=r"width 13 of 'one' \(and 1 more\).*16 is near"):

@@ -18,6 +18,7 @@ from ldrf.units.module_surgery import cut_plainly
 pytest.importorskip("onnxruntime")
 
 
+@pytest.mark.slow
 def test_whole_and_cut_networks_compute_what_the_models_do(network):
     net, inputs = network(Chain), Inputs((images(2),), {})
     dense = working_copy(net.model)

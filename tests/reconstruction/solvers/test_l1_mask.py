@@ -46,6 +46,7 @@ def test_a_unit_loses_its_dead_neurons_and_copies_first(flat):
     assert {int(k) % 4 for k in without_copies} == {0, 1, 2, 3} and without_copies.max() < 6
 
 
+@pytest.mark.slow
 def test_the_mask_applies_where_one_layer_alone_makes_the_neurons(network):
     assert all(has_own_mask(unit) for unit in network(Chain).units)
     assert not all(has_own_mask(unit) for unit in network(Gated).units), "the layers of a product share their neurons"
