@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from ldrf.cli import main
 from ldrf.cli.output import Report, comparison, facts, show
 
