@@ -172,3 +172,9 @@ def check_alone(**targets: Any) -> None:
     named = [f"{name}=" for name, value in targets.items() if value is not None]
     if named:
         raise LdrfError(f"With max_drop= the ratio is what is looked for. Got {' and '.join(named)} beside it.")
+
+
+def check_not_resumed(resume: bool) -> None:
+    """Raise where a search is to go on: only the network that it ends with is kept."""
+    if resume:
+        raise LdrfError("A search by max_drop= cannot be resumed: start it again, or use ldrf.sweep (ldrf sweep).")

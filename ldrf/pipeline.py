@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldrf.budget import Evaluate, check_alone, read_budget
-from ldrf.calibration.network import Network, read_network
-from ldrf.calibration.survey import Survey, layer_inputs, survey
+from ldrf.budget import Evaluate, check_alone, check_not_resumed, read_budget
+from ldrf.calibration.network import read_network
+from ldrf.calibration.survey import layer_inputs, survey
 from ldrf.config import Deployment, PruneConfig, check_known
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
@@ -84,7 +84,8 @@ def prune(
     target = budget.first if budget else read_target(speedup, params, widths, keep, objective, latency, deployment)
     if budget:
         check_alone(speedup=speedup, params=params, widths=widths, keep=keep, objective=objective, latency=latency)
-    journal, clock = open_journal(None if budget else out, resume and not budget), Clock()
+        check_not_resumed(resume)
+    journal, clock = open_journal(out, resume), Clock()
     start = read_start(model, batches, ignore, method, config, device, several=budget is not None)
     run = begin_run(start, target, journal, clock, on_event)
     result = budget.fastest(run, pruned) if budget else pruned(run)
@@ -102,7 +103,10 @@ def pruned(run: Run) -> PruneResult:
 def stage_1(run: Run) -> Findings:
     """Every layer's rank gives the range of its width (Eqn. 5); error curves choose a width for each unit."""
     network, config = run.network, run.config
-    surveys = run.once("surveys", lambda: survey_units(network, config.seed))
+    surveys = run.once(
+        "surveys",
+        lambda: survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress),
+    )
     removals = run.once(
         "removals", lambda: removal_curves(network, run.target, surveys, config, run.method.picks_by_curves)
     )
@@ -112,11 +116,6 @@ def stage_1(run: Run) -> Findings:
     metrics = run.once("metrics", lambda: unit_metrics(network, surveys, config))
     surveys = {name: replace(seen, moments=[]) for name, seen in surveys.items()}  # Gram matrices are done with
     return Findings(plan, surveys, removals, metrics)
-
-
-def survey_units(network: Network, seed: int) -> dict[str, Survey]:
-    """What the readers of every unit see."""
-    return survey(network.trace, network.dense, network.units, network.calibration, seed, progress)
 
 
 def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], Weights | None]:

@@ -69,21 +69,31 @@ def sweep(
     each result; with ``resume`` those that are done are passed over, and one that was killed goes on.
     """
     asked = read_asked(speedup, params, latency, max_drop, deployment)
-    read_budget(None if not max_drop and evaluate is None else 0.0, evaluate, deployment)  # a wrong one is told here
-    folders = {one.name: None if out is None else Path(out) / one.name for one in asked}
+    read_budget(0.0, evaluate, deployment)  # a wrong function is told here
+    folders = {one.name: None if out is None else Path(out).expanduser() / one.name for one in asked}
     for folder in folders.values():
-        if folder is not None and not resume and ((folder / RECORD).exists() or unfinished(folder)):
+        if folder is not None and not resume and (_is_done(folder) or unfinished(folder)):
             raise LdrfError(
                 f"'{folder}' holds an earlier result: go on with resume=True (--resume), or name another folder."
             )
     config = replace(config or PruneConfig(), **({} if seed is None else {"seed": seed}))
-    left = [one for one in asked if folders[one.name] is None or not (Path(str(folders[one.name])) / RECORD).exists()]
-    yield from (Point(one.name, None, None, f"done before, in {folders[one.name]}") for one in asked if one not in left)
-    if left:
-        start = read_start(model, batches, ignore, method, config, device, several=True)
-        judged = judge(start.network, evaluate)
-        for one in left:
-            yield _point(one, start, judged, deployment, on_event, folders[one.name], resume, save)
+
+    def points() -> Iterator[Point]:
+        left = [one for one in asked if not _is_done(folders[one.name])]
+        for one in asked:
+            if one not in left:
+                yield Point(one.name, None, None, f"done before, in {folders[one.name]}")
+        if left:
+            start = read_start(model, batches, ignore, method, config, device, several=True)
+            judged = judge(start.network, evaluate)
+            for one in left:
+                yield _point(one, start, judged, deployment, on_event, folders[one.name], resume, save)
+
+    return points()
+
+
+def _is_done(folder: Path | None) -> bool:
+    return folder is not None and (folder / RECORD).exists()
 
 
 def _point(
@@ -100,7 +110,7 @@ def _point(
     target = budget.first if budget else one.target
     assert target is not None
     try:
-        journal = open_journal(None if budget else folder, resume and not budget)
+        journal = open_journal(folder, resume and folder is not None and unfinished(folder))
         run = begin_run(start, target, journal, on_event=on_event)
         result = budget.fastest(run, pruned) if budget else pruned(run)
     except OutOfReach as problem:

@@ -80,6 +80,7 @@ def test_no_network_within_the_budget_is_told(prune_known):
         ({"max_drop": 1.0, "evaluate": 3}, "'evaluate' must be a function of the model. Got int"),
         ({"max_drop": 1.0, "speedup": 2.0}, "With max_drop= the ratio is what is looked for. Got speedup= beside it"),
         ({"speedup": 2.0, "evaluate": kept_macs}, "goes with max_drop="),
+        ({"max_drop": 1.0, "resume": True}, "cannot be resumed: start it again"),
         ({"max_drop": 1.0, "evaluate": lambda _: float("nan")}, "must give a finite number of points. Got nan"),
     ],
 )
@@ -93,3 +94,10 @@ def test_the_axis_is_time_where_a_deployment_is_given():
     assert budget is not None and budget.first.objective == "latency"
     none = read_budget(1, None, None)
     assert none is not None and none.first.objective == "speedup"
+
+
+def test_a_folder_that_cannot_be_written_is_told_before_the_work(prune_known, tmp_path, monkeypatch):
+    (tmp_path / "cat.png").write_text("cat")
+    monkeypatch.setattr("ldrf.pipeline.read_start", None)
+    with pytest.raises(LdrfError, match="Cannot save to"):
+        prune_known(Chain, max_drop=1.0, config=CONFIG, out=tmp_path)

@@ -58,3 +58,8 @@ def test_names_are_good_for_folders_and_nothing_to_do_is_told():
     assert [one.name for one in asked] == ["latency-2x", "latency-4ms", "max-drop-1"]
     with pytest.raises(LdrfError, match="A sweep needs targets"):
         read_asked((), (), (), (), None)
+
+
+def test_wrong_arguments_are_told_before_the_first_point_is_asked_for():
+    with pytest.raises(LdrfError, match="'evaluate' must be a function"):
+        ldrf.sweep(make(Chain), [], speedup=[2.0], evaluate="top1")  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,11 @@
 """A look at the clock after a cut by MACs: few calls in eager torch, enough to see a gain that is not there."""
 
-import time
 import warnings
 
 import torch
 from torch import nn
 
+from ldrf.deployment.stopwatch import clock_for
 from ldrf.errors import LdrfWarning
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import model_device
@@ -22,12 +22,13 @@ def warn_of_small_gain(dense: nn.Module, slim: nn.Module, example: Inputs, promi
         return
     networks = [working_copy(dense), working_copy(slim)]
     seconds: list[list[float]] = [[], []]
+    clock = clock_for(torch.get_num_threads())
     with torch.inference_mode():
         for turn in range(1 + CALLS):
             for network, times in zip(networks, seconds, strict=True):
-                began = time.perf_counter()
+                began = clock()
                 example.call(network)
-                times.append(time.perf_counter() - began)
+                times.append(clock() - began)
             if turn == 0 and seconds[0][0] < SHORT:
                 return
     gain = min(seconds[0][1:]) / min(seconds[1][1:])

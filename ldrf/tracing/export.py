@@ -20,7 +20,7 @@ from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.layout import lay_out
-from ldrf.tracing.throwaway import plain_outputs, throwaway_copy, without_cache
+from ldrf.tracing.throwaway import lent_forward, plain_outputs, throwaway_copy, without_cache
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
@@ -84,15 +84,8 @@ def _keywords_by_name(model: nn.Module, kwargs: dict[str, Any]) -> Iterator[None
 
     more = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in unstated]
     vars(named)["__signature__"] = inspect.Signature([*stated, *more])
-    before = vars(model).get("forward")
-    vars(model)["forward"] = named
-    try:
+    with lent_forward(model, named):
         yield
-    finally:
-        if before is None:
-            del vars(model)["forward"]
-        else:
-            vars(model)["forward"] = before
 
 
 def _has_free_batch(program: torch.export.ExportedProgram) -> bool:

@@ -2,7 +2,7 @@
 
 import copy
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -44,13 +44,21 @@ def without_cache(model: nn.Module) -> nn.Module:
 @contextmanager
 def plain_outputs(model: nn.Module) -> Iterator[None]:
     """Within, the outputs are without objects that are no tensors, numbers or words, such as a cache."""
-    forward, before = model.forward, vars(model).get("forward")
+    forward = model.forward
 
     @functools.wraps(forward)
     def plain(*args: Any, **kwargs: Any) -> Any:
         return pytree.tree_map(lambda v: v if isinstance(v, PLAIN) else None, forward(*args, **kwargs))
 
-    vars(model)["forward"] = plain
+    with lent_forward(model, plain):
+        yield
+
+
+@contextmanager
+def lent_forward(model: nn.Module, forward: Callable[..., Any]) -> Iterator[None]:
+    """Within, the model is called by another ``forward``; afterwards it is as it was."""
+    before = vars(model).get("forward")
+    vars(model)["forward"] = forward
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ def test_a_gain_far_below_the_promise_warns(monkeypatch):
     model = nn.Linear(3, 3)
     monkeypatch.setattr(gain, "SHORT", 0.0)
     ticks = iter([0.0, 4.0, 4.0, 8.0] + [v for k in range(3) for v in (10 * k, 10 * k + 4, 10 * k + 4, 10 * k + 7)])
-    monkeypatch.setattr(gain.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(gain, "clock_for", lambda _: lambda: next(ticks))
     with pytest.warns(LdrfWarning, match=r"3.00 times fewer MACs, but is 1.33 times as fast .* with latency="):
         gain.warn_of_small_gain(model, model, X, 3.0)
 
