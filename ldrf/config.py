@@ -163,11 +163,13 @@ class FinetuneConfig:
     """Stop after so many epochs without a gain on held-out images; most gains come late, when the rate is low."""
     held_out: float = 0.1
     """Share of the images that are not trained on, only used to judge."""
+    precision: Precision = "float32"
+    """Of the forward and backward passes; the weights, their steps and the judgement are in float32 either way."""
     seed: int = 0
     """Seed of the split, the order and the augmentation."""
 
     def __post_init__(self) -> None:
-        _check_choices(self, ("schedule", Schedule), ("norms", Norms))
+        _check_choices(self, ("schedule", Schedule), ("norms", Norms), ("precision", Precision))
         _check_bounds(self, FINETUNE_BOUNDS)
         if self.patience is not None:
             _check_bounds(self, (("patience", 1, 1e6),))

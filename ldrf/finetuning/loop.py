@@ -31,7 +31,7 @@ from ldrf.finetuning.state import TuningRun, keep, resumed
 from ldrf.finetuning.task import Task, check_teacher, make_task, ready
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
-from ldrf.runtime.device import Device, find_device
+from ldrf.runtime.device import Device, find_device, forward_precision
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.tracing.counting import count_macs, count_parameters
@@ -180,16 +180,17 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
     inputs = sample.inputs.to(task.device)
     inputs = augmented(inputs, *chance, blended=config.labels == 0) if config.augment else inputs
     inputs = ready(inputs, task.device, task.layout)
-    with taps(student, task.points) as mine, shared_norms(student, part.divided):
+    precision = partial(forward_precision, task.device, config.precision)
+    with precision(), taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
     loss = torch.zeros((), device=task.device)
     if task.teacher is not None:
-        with torch.no_grad(), taps(task.teacher, task.points) as theirs:
+        with precision(), torch.no_grad(), taps(task.teacher, task.points) as theirs:
             wanted = inputs.call(task.teacher)
         loss = loss + config.logits * output_distance(outputs, wanted, spread)
         loss = loss + config.embeddings * embedding_distance(mine, theirs, spread)
     if sample.labels is not None:
-        loss = loss + config.labels * cross_entropy(main_output(outputs), sample.labels)
+        loss = loss + config.labels * cross_entropy(main_output(outputs).float(), sample.labels)
     return loss
 
 

@@ -131,7 +131,8 @@ def _stored(path: Path, config: Any, start: nn.Module) -> dict[str, Any] | None:
         return None
     try:
         state = read_torch(path, torch.device("cpu"), checked=True)
-        settings, origin = dict(state["config"]), state["start"]
+        settings = asdict(type(config)()) | dict(state["config"])  # a setting that it lacks had its default
+        origin = state["start"]
     except (ValueError, OSError, TypeError, KeyError) as problem:
         raise LdrfError(f"'{path}' is not the state of a fine-tuning run: delete it to start anew.") from problem
     if origin != state_checksum(start.state_dict()):

@@ -53,6 +53,14 @@ def test_without_labels_it_gets_closer_to_the_dense_network(cut, dense, tuned):
     assert type(tuned.model) is Residual and not tuned.model.training
 
 
+def test_bfloat16_rounds_the_passes_and_leads_as_far(cut, dense, tuned):
+    rounded = ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, precision="bfloat16"))
+    fresh = images(200, seed=5)
+    assert {p.dtype for p in rounded.model.parameters()} == {torch.float32}
+    assert not same(rounded.model, tuned.model)
+    assert distance(rounded.model, dense, fresh) < 1.2 * distance(tuned.model, dense, fresh)
+
+
 def test_neither_model_nor_the_random_state_is_touched(pruned, dense):
     slim = pruned(Residual).model
     before = [copy.deepcopy(m.state_dict()) for m in (slim, dense)]
