@@ -22,6 +22,7 @@ from ldrf.units.module_surgery import cut_plainly
 from ldrf.units.unit import Unit
 
 LOOK = 1.0  # seconds to look at a runtime, where it is to be chosen
+CAREFUL = 5.0  # seconds of each network where it counts: what else the machine does changes within seconds
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,10 @@ class Deployed:
         """Seconds of one call of the dense network."""
         return from_first(lambda: self._time({"dense": self.dense})).seconds["dense"]
 
-    def time_cut(self, units: tuple[Unit, ...], widths: Mapping[str, int]) -> Timed:
-        """The dense network and one with these widths, in turns."""
-        return from_first(lambda: self._time({"dense": self.dense, "slim": self._cut(units, widths)}))
+    def time_cut(self, units: tuple[Unit, ...], widths: Mapping[str, int], careful: bool = False) -> Timed:
+        """The dense network and one with these widths, in turns; for longer if ``careful``."""
+        least = CAREFUL if careful else 0.0
+        return from_first(lambda: self._time({"dense": self.dense, "slim": self._cut(units, widths)}, least))
 
     def _cut(self, units: tuple[Unit, ...], widths: Mapping[str, int]) -> Prepared:
         """A network of these widths: which neurons stay does not matter to the clock."""
@@ -57,9 +59,9 @@ class Deployed:
         quick = self.dense.cut(slim, surviving(units, kept))
         return quick or self.runtime.prepare(slim, self.inputs, self.deployment.threads)
 
-    def _time(self, networks: Mapping[str, Prepared]) -> Timed:
+    def _time(self, networks: Mapping[str, Prepared], least: float = 0.0) -> Timed:
         calls = {name: network.call for name, network in networks.items()}
-        return check_quiet(time_in_turns(calls, self.deployment.threads, self.runtime.clock))
+        return check_quiet(time_in_turns(calls, self.deployment.threads, self.runtime.clock, least=least))
 
     def cache(self) -> TimeCache:
         """What was measured before of layers in this runtime."""

@@ -14,6 +14,7 @@ from ldrf.errors import LdrfError
 
 BLOCK = 0.05  # seconds of one network before it is another's turn, at least
 ROUNDS = 7  # turns of each, at least
+SHORT = 0.1  # seconds of a call that is too short to be timed alone
 SURE = 0.008  # standard error of a ratio that is good enough
 NOISY = 0.05  # and one that is not good for anything
 
@@ -34,8 +35,12 @@ def time_in_turns(
     threads: int,
     clock: Callable[[], float],
     seconds: float = 4.0,
+    least: float = 0.0,
 ) -> Timed:
-    """Seconds of each call, the median of its blocks; more while they scatter, for about ``seconds`` each at most."""
+    """Seconds of each call, in the faster blocks of it, as other work on the machine only adds.
+
+    More blocks are run while they scatter, for about ``seconds`` of each network at most and ``least`` at least.
+    """
     clock = clock_for(threads, clock)
     blocks: dict[str, list[float]] = {name: [] for name in calls}
     with torch_threads(threads), torch.inference_mode():
@@ -46,8 +51,10 @@ def time_in_turns(
                 blocks[name].append(_block(call, repeats[name], clock))
             rounds, spent = len(next(iter(blocks.values()))), clock() - began
             scatter = _scatter(blocks)
-            if rounds >= ROUNDS and (scatter < SURE or spent > seconds * len(calls)):
-                return Timed({name: statistics.median(times) for name, times in blocks.items()}, scatter)
+            if rounds < ROUNDS or spent < least * len(calls):
+                continue
+            if scatter < SURE or spent > seconds * len(calls):
+                return Timed({name: _lower_quartile(times) for name, times in blocks.items()}, scatter)
 
 
 def clock_for(threads: int, clock: Callable[[], float] = time.perf_counter) -> Callable[[], float]:
@@ -82,20 +89,23 @@ def _repeats(call: Callable[[], Any], clock: Callable[[], float]) -> int:
     call()
     began = clock()
     call()
-    return max(4, math.ceil(BLOCK / max(clock() - began, 1e-6)))
+    took = clock() - began
+    return max(4, math.ceil(BLOCK / max(took, 1e-6))) if took < SHORT else 1
 
 
 def _block(call: Callable[[], Any], repeats: int, clock: Callable[[], float]) -> float:
-    """Seconds of one of so many calls in a row: a quarter of them was faster, as other work on the machine only adds.
-
-    The first call brings the weights back and does not count.
-    """
-    call()
+    """Seconds of one of so many calls in a row. The first brings the weights back and does not count."""
+    if repeats > 1:
+        call()
     times = []
     for _ in range(repeats):
         began = clock()
         call()
         times.append(clock() - began)
+    return _lower_quartile(times)
+
+
+def _lower_quartile(times: list[float]) -> float:
     return sorted(times)[len(times) // 4]
 
 

@@ -38,9 +38,21 @@ def test_a_call_that_is_now_and_then_slow_does_not_change_the_time():
     assert timed.ratio() == pytest.approx(2, rel=0.01)
 
 
+def test_a_machine_that_is_slow_for_a_while_is_timed_when_it_is_not():
+    """Other work that lasts longer than a block slows both networks, but not alike."""
+    clock = Clock()
+
+    def busy(share):
+        return lambda: 1.0 if clock.now % 4.0 > 2.0 else share
+
+    calls = {"dense": clock.takes(0.02, busy(1.3)), "slim": clock.takes(0.01, busy(1.6))}
+    assert time_in_turns(calls, 1, clock).ratio() == pytest.approx(2 * 1.3 / 1.6, rel=0.01)  # two seconds: all busy
+    assert time_in_turns(calls, 1, clock, least=5.0).ratio() == pytest.approx(2, rel=0.01)
+
+
 def test_a_busy_machine_is_told_with_its_scatter_and_what_to_do():
     clock, noise = Clock(), random.Random(0)
-    calls = {"dense": clock.takes(0.2, lambda: noise.choice((1.0, 8.0))), "slim": clock.takes(0.1)}
+    calls = {"dense": clock.takes(0.2, lambda: noise.uniform(1.0, 8.0)), "slim": clock.takes(0.1)}
     timed = time_in_turns(calls, 1, clock, 1.0)
     with pytest.raises(LdrfError, match=r"too busy to time a network: .* scatter by \d+%. Stop other work"):
         check_quiet(timed)
