@@ -90,11 +90,11 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def exported_once() -> Iterator[None]:
     """A network is exported once, and so is its slim one: that takes most of the time of a small ``prune``."""
-    from exported_once import CheckedOnce, ExportedOnce
+    from exported_once import CheckedOnce, ExportedOnce, operators_looked_up_once
 
     from ldrf.tracing.export import export_program
 
-    with _exporting_by(ExportedOnce(export_program), CheckedOnce(export_program)):
+    with operators_looked_up_once(), _exporting_by(ExportedOnce(export_program), CheckedOnce(export_program)):
         yield
 
 

@@ -51,7 +51,10 @@ def test_images_changed_by_chance_keep_it_from_fitting_the_few_that_were_given(k
     with torch.no_grad():
         errors = [float((slim(fresh) - model(fresh)).square().mean()) for slim in (plain, changed)]
     assert errors[1] < 0.85 * errors[0]
-    for steps, on in ((all_units.MANY, False), (all_units.MANY + 1, True)):  # passes over the chunk that is not held out
+    for steps, on in (
+        (all_units.MANY, False),
+        (all_units.MANY + 1, True),
+    ):  # passes over the chunk that is not held out
         by_itself, asked = (pruned(kind, 32, joint_steps=steps, augment=a).model.state_dict() for a in (None, on))
         assert all(torch.equal(by_itself[name], asked[name]) for name in asked)
 
