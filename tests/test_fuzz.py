@@ -88,8 +88,8 @@ def check(plan: Drawn, coupled: bool, *choices: Choose) -> None:
             ldrf.prune(model, [x], speedup=1.1, config=config)
         return
     full_width_is_the_dense_network(net, x)
-    for choose in choices:
-        a_cut_is_a_cut(plan, net, x, {u.name: choose(u.name, least_width(u), u.width) for u in net.units}, config)
+    for width in choices:
+        a_cut_is_a_cut(plan, net, x, {u.name: width(u.name, least_width(u), u.width) for u in net.units}, config)
 
 
 def a_cut_is_a_cut(
