@@ -13,7 +13,7 @@ from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.zoo.pretrained import pretrained_vgg9
 
 QUICK = "--quick" in sys.argv
-IMAGES = 32 if QUICK else 2000
+IMAGES = 16 if QUICK else 2000
 IGNORE = "classifier.*" if QUICK else ()  # the wide linear layers take most of the time and hold few of the MACs
 FAST = ldrf.PruneConfig(solver="closed-form", selection="weight", allocation="uniform")
 CONFIG = FAST if QUICK else ldrf.PruneConfig(steps=100)

@@ -16,7 +16,6 @@ from ldrf.planning.ranks import unit_ranks, unit_spectra
 from ldrf.planning.time_view import TimeView, time_view
 from ldrf.runtime.device import Device
 from ldrf.runtime.tables import table
-from ldrf.tracing.counting import count_macs
 from ldrf.units.targets import Ignore
 from ldrf.units.unit import Skipped, Unit, left_alone
 
@@ -113,7 +112,7 @@ def inspect(
 
 def inspect_network(network: Network, config: PruneConfig) -> Inspection:
     """The same for a network that is traced already."""
-    total = count_macs(network.model, network.example)
+    total = network.macs
     full, choices = _limits(network, config, total)
     views = []
     for unit in network.units:

@@ -147,7 +147,7 @@ class Run:
             curves_of=plan.curves_of,
             skipped=network.skipped,
             history=tuple(self.history.values()),
-            macs=(count_macs(network.model, network.example), count_macs(slim, network.example)),
+            macs=(network.macs, count_macs(slim, network.example)),
             parameters=(count_parameters(network.model), count_parameters(slim)),
             images=network.calibration.examples,
             target=self.target.as_dict(),

@@ -52,10 +52,14 @@ def _in_two_halves(items: list[pytest.Item]) -> list[pytest.Item]:
     """xdist gives the first half to the first of two workers, and the end of the longer one to whoever is idle.
 
     Each half begins with its slow tests, so that no worker is left alone with one. Then come the tests of every second
-    network of networks.py, so that each network is traced by one worker.
+    network of networks.py. Slow or not, tests of one network are in one half, so that each is traced by one worker.
     """
     files = list(dict.fromkeys(item.path for item in items if _is_slow(item)))
-    slow = [[i for i in items if _is_slow(i) and files.index(i.path) % 2 == half] for half in (0, 1)]
+
+    def half_of(slow: pytest.Item) -> int:
+        return (files.index(slow.path) if (kind := _kind(slow)) is None else kind) % 2
+
+    slow = [[i for i in items if _is_slow(i) and half_of(i) == half] for half in (0, 1)]
     others = [item for item in items if not _is_slow(item)]
     known = [[i for i in others if (kind := _kind(i)) is not None and kind % 2 == half] for half in (0, 1)]
     rest = [item for item in others if _kind(item) is None]
@@ -90,11 +94,11 @@ def pytest_runtest_setup() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def exported_once() -> Iterator[None]:
     """A network is exported once, and so is its slim one: that takes most of the time of a small ``prune``."""
-    from exported_once import CheckedOnce, ExportedOnce
+    from exported_once import CheckedOnce, ExportedOnce, operators_looked_up_once
 
     from ldrf.tracing.export import export_program
 
-    with _exporting_by(ExportedOnce(export_program), CheckedOnce(export_program)):
+    with operators_looked_up_once(), _exporting_by(ExportedOnce(export_program), CheckedOnce(export_program)):
         yield
 
 
@@ -103,6 +107,17 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Times of layers that tests measure do not end in the user's own cache."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LDRF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def timed_briefly() -> Iterator[None]:
+    """Commands do not time every network for seconds, which is what takes longest in a test."""
+    from ldrf.measuring.timing import latency_ratio
+
+    with pytest.MonkeyPatch.context() as patch:
+        for module in ("ldrf.cli.prune", "ldrf.reproduce.measure"):
+            patch.setattr(f"{module}.latency_ratio", lambda *networks, **_: latency_ratio(*networks[:3], seconds=0.01))
         yield
 
 

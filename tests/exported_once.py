@@ -7,11 +7,14 @@ graph does not hold. A model that cannot be pickled, such as one of a class with
 import copy
 import io
 import pickle
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from inspect import getattr_static
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
@@ -110,3 +113,28 @@ class CheckedOnce:
         if like is None or like not in self._checked:
             self._export(model, example)  # raises where it cannot be exported, and is then tried again
             self._checked.add(like)
+
+
+@contextmanager
+def operators_looked_up_once() -> Iterator[None]:
+    """Within, torch.export takes a tenth of a second less, whatever is exported.
+
+    For every export it looks up all operators once for each library that has some: here only where there are more than
+    before. And for each of them it evaluates type hints: here such as remember what they were evaluated to.
+    """
+    from torch._export import utils
+
+    looked_up, operators = getattr(utils, "_materialize_cpp_cia_ops", None), 0
+
+    def look_up_new() -> None:
+        nonlocal operators
+        there = len(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
+        if looked_up and there != operators:
+            looked_up()
+            operators = there
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("torch._ops.Callable", typing.Callable)
+        if looked_up:
+            patch.setattr(utils, "_materialize_cpp_cia_ops", look_up_new)
+        yield

@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from exported_once import CheckedOnce, ExportedOnce, likeness
+from exported_once import CheckedOnce, ExportedOnce, likeness, operators_looked_up_once
 from networks import Chain, Residual, Tied, images, make
 from torch import nn
 
@@ -111,3 +111,17 @@ def test_a_slim_model_that_cannot_be_exported_is_tried_every_time():
     for _ in range(2):
         with pytest.raises(ValueError):
             check(make(Chain), BATCH)
+
+
+def test_operators_that_come_later_are_looked_up_too():
+    from torch._export import utils
+
+    def names() -> set[str]:
+        return {operator.name() for operator in utils._collect_all_valid_cia_ops()}
+
+    with operators_looked_up_once():
+        before = names()
+        library = torch.library.Library("ldrf_later", "DEF")
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: 2 * x, "CompositeImplicitAutograd")
+        assert names() - before == {"ldrf_later::twice"}

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, cast
 
 import torch
@@ -26,6 +26,7 @@ from ldrf.runtime.device import (
 )
 from ldrf.runtime.processes import check_same, count
 from ldrf.runtime.randomness import warn_of_randomness
+from ldrf.tracing.counting import count_macs
 from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
 from ldrf.tracing.trace import Trace, trace
@@ -64,6 +65,11 @@ class Network:
     @property
     def example(self) -> Inputs:
         return self.calibration.example
+
+    @cached_property
+    def macs(self) -> int:
+        """MACs of the dense model per example; planning and the result ask for them several times."""
+        return count_macs(self.model, self.example)
 
 
 def read_network(

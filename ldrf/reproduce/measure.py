@@ -63,7 +63,7 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
         slim, facts = result.model.eval(), {"widths": result.widths, "stages": result.seconds}
     return {
         **_figures(slim, cell, subject),
-        "dense_macs": count_macs(subject.model, subject.example(1)),
+        "dense_macs": subject.macs,
         "sparsity": _sparsity(subject.model, slim),
         **facts,
     }
@@ -118,9 +118,9 @@ def _time(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
     """Milliseconds of dense and slim on the same images, beside what their MACs promise."""
     slim = _network(cell, subject, shelf)
     example = subject.example(cell.settings["batch"])
-    dense_macs, macs = (count_macs(model, example) for model in (subject.model, slim))
     milliseconds = latency_ratio(subject.model.eval(), slim, example, cell.settings["seconds"])
-    return {"dense_macs": dense_macs, "macs": macs, "ms": milliseconds, "threads": torch.get_num_threads()}
+    macs = {"dense_macs": subject.macs, "macs": count_macs(slim, example)}
+    return {**macs, "ms": milliseconds, "threads": torch.get_num_threads()}
 
 
 def _energy(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:

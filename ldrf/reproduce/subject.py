@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch import nn
 
@@ -9,6 +10,7 @@ from ldrf.data.cifar10 import LabelledImages, Split
 from ldrf.data.sources import Batches
 from ldrf.files.checksums import state_checksum, tensor_bytes
 from ldrf.inputs import Inputs, read_inputs
+from ldrf.tracing.counting import count_macs
 
 
 @dataclass(frozen=True)
@@ -32,3 +34,8 @@ class Subject:
     def example(self, images: int) -> Inputs:
         """The first ``images`` test images as the network takes them."""
         return read_inputs(self.model, next(iter(self.test))).map(lambda t: t[:images])
+
+    @cached_property
+    def macs(self) -> int:
+        """MACs of the dense network per example, which every cell compares with."""
+        return count_macs(self.model, self.example(1))

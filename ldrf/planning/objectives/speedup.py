@@ -5,7 +5,6 @@ import math
 from ldrf.calibration.network import Network
 from ldrf.planning.cost_model import CostModel, Term, cost_model, products, touched_layers
 from ldrf.planning.objective import Objective
-from ldrf.tracing.counting import count_macs
 from ldrf.tracing.trace import Trace
 from ldrf.units.unit import Unit
 
@@ -20,7 +19,7 @@ def mac_model(trace: Trace, units: tuple[Unit, ...], total: float) -> CostModel:
 
 
 def network_macs(network: Network) -> CostModel:
-    return mac_model(network.trace, network.units, count_macs(network.model, network.example))
+    return mac_model(network.trace, network.units, network.macs)
 
 
 ENTRY = Objective("speedup", network_macs)
