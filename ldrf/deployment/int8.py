@@ -2,6 +2,7 @@
 
 import platform
 import tempfile
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
@@ -33,26 +34,36 @@ class Quantized:
 
 
 def quantize(
-    file: str | Path, batches: Iterable[Any], out: str | Path, *, reduce_range: bool | None = None
+    file: str | Path,
+    batches: Iterable[Any],
+    out: str | Path,
+    *,
+    runtime: str = "onnxruntime",
+    reduce_range: bool | None = None,
 ) -> Quantized:
     """Write the ONNX ``file`` in int8 to ``out``; the range of every value is taken from ``batches`` of images.
 
-    A batch is a tensor, a dict by the names of the file's inputs, or a tuple whose first entries are the inputs. It is
-    onnxruntime's static quantiser: QDQ, one scale per channel. ``reduce_range`` leaves one bit of the weights free,
-    which processors without dot products of eight bits need; by default it is found out.
+    A batch is a tensor, a dict by the names of the file's inputs, or a tuple whose first entries are the inputs. The
+    quantiser is that of ``runtime``: onnxruntime's static one (QDQ, one scale per channel), or NNCF for openvino.
+    ``reduce_range`` leaves one bit of the weights free, which onnxruntime needs on processors without dot products of
+    eight bits; by default it is found out.
     """
     need_onnx("onnx", "onnxruntime")
+    if runtime not in QUANTIZERS:
+        raise LdrfError(f"A file in int8 is made for {' or '.join(QUANTIZERS)}. Got the runtime {runtime!r}: name one.")
     file, out = Path(file).expanduser(), Path(out).expanduser()
-    reduced = not has_dot_products() if reduce_range is None else reduce_range
+    reduced = runtime == "onnxruntime" and (not has_dot_products() if reduce_range is None else reduce_range)
     feeds = list(_feeds(file, batches))
     if not feeds:
         raise LdrfError("Quantising needs at least one batch of images. Got none.")
     out.parent.mkdir(parents=True, exist_ok=True)
     with replacing(out) as beside:
         try:
-            _quantize(file, feeds, beside, reduced)
+            QUANTIZERS[runtime](file, feeds, beside, reduced)
+        except LdrfError:
+            raise
         except Exception as problem:
-            raise LdrfError(f"onnxruntime cannot quantise '{file}': {first_line(problem)}") from problem
+            raise LdrfError(f"The quantiser of {runtime} cannot take '{file}': {first_line(problem)}") from problem
     return Quantized(out, out.stat().st_size, reduced)
 
 
@@ -67,7 +78,8 @@ def has_dot_products() -> bool:
     return any(name in flags for name in DOT_PRODUCTS)
 
 
-def _quantize(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> None:
+def _static(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> None:
+    """By onnxruntime's static quantiser."""
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -84,6 +96,24 @@ def _quantize(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> No
             activation_type=QuantType.QUInt8,
             weight_type=QuantType.QInt8,
         )
+
+
+def _nncf(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> None:
+    """By NNCF's post-training quantiser."""
+    del reduced  # OpenVINO sees to that itself
+    import onnx
+
+    try:
+        import nncf
+    except ImportError as problem:
+        raise LdrfError("int8 for openvino needs NNCF: pip install 'ldrf[nncf]'.") from problem
+    with warnings.catch_warnings(), _silence():
+        warnings.simplefilter("ignore")
+        made: Any = nncf.quantize(onnx.load(str(file)), nncf.Dataset(feeds), subset_size=len(feeds))
+    onnx.save(made, str(out))
+
+
+QUANTIZERS = {"onnxruntime": _static, "openvino": _nncf}
 
 
 class _Reader:

@@ -10,7 +10,7 @@ from ldrf.config import Deployment, FinetuneConfig, PruneConfig
 from ldrf.errors import LdrfError
 
 TARGETS = ("latency", "speedup", "params", "max_drop")
-INT8_RUNTIMES = ("onnxruntime", "openvino")
+INT8_RUNTIMES = ("onnxruntime", "openvino")  # those that have a quantiser
 
 
 @dataclass(frozen=True)

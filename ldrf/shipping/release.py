@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ class Release:
 def prune_step(release: Release, folder: Path, again: bool) -> dict[str, Any]:
     """The slim network, in a result folder."""
     c, out = release.config, folder / "result"
-    clocked = {"deployment": c.deployment} if {"latency", "max_drop"} & set(c.target) else {}
+    clocked: dict[str, Any] = {"deployment": c.deployment} if {"latency", "max_drop"} & set(c.target) else {}
     going = again and unfinished(out)
     result = prune(
         release.model,
@@ -146,7 +146,8 @@ def int8_step(release: Release, folder: Path, again: bool) -> dict[str, Any]:
     c, images = release.config, release.images
     run = opened(release, release.file)
     before = agreement(run, images.judged, release.wanted)
-    made = quantize(release.file, images.inputs(CALIBRATED), folder / release.int8_file.name)
+    name, runtime = release.int8_file.name, str(c.deployment.runtime)
+    made = quantize(release.file, images.inputs(CALIBRATED), folder / name, runtime=runtime)
     after = agreement(opened(release, made.path), images.judged, release.wanted)
     told = {"before": before, "after": after, "reduced": made.reduced, "bytes": made.bytes}
     if before - after <= c.max_int8_drop:
@@ -233,11 +234,12 @@ class _InRuntime(nn.Module):
 
     def __init__(self, model: nn.Module, run: Callable[[Inputs], Tensor]) -> None:
         super().__init__()
-        self.run, self.forward = run, partial(self._forward)
-        self.forward.__wrapped__ = model.forward  # its arguments are the model's
 
-    def _forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        return self.run(Inputs(args, kwargs))
+        @wraps(model.forward)  # its arguments are the model's
+        def forward(*args: Any, **kwargs: Any) -> Tensor:
+            return run(Inputs(args, kwargs))
+
+        self.forward = forward
 
 
 def check_source(folder: Path, steps: Path) -> None:
