@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ldrf.saving.checkpoint import load, save
     from ldrf.saving.export import Exported, export
     from ldrf.shipping.recipe import ShipConfig
-    from ldrf.shipping.release import Row
+    from ldrf.shipping.release import ShippedRow
     from ldrf.shipping.ship import Shipped, ship
     from ldrf.sweeping import Point, sweep
     from ldrf.units.unit import Skipped
@@ -44,7 +44,7 @@ __all__ = [
     "PruneConfig",
     "PruneResult",
     "Quantized",
-    "Row",
+    "ShippedRow",
     "ShipConfig",
     "Shipped",
     "SingleLayer",
@@ -86,7 +86,7 @@ _HOME = {
     "PruneConfig": "ldrf.config",
     "PruneResult": "ldrf.result",
     "Quantized": "ldrf.deployment.int8",
-    "Row": "ldrf.shipping.release",
+    "ShippedRow": "ldrf.shipping.release",
     "ShipConfig": "ldrf.shipping.recipe",
     "Shipped": "ldrf.shipping.ship",
     "SingleLayer": "ldrf.reconstruction.single_layer",

@@ -48,7 +48,7 @@ GROUPS = {
         "Exported",
         "Quantized",
         "Shipped",
-        "Row",
+        "ShippedRow",
     ),
     "Errors": ("LdrfError", "LdrfWarning"),
 }

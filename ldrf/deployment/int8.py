@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from importlib import import_module
 from io import StringIO
 from logging import CRITICAL, disable
 from pathlib import Path
@@ -89,7 +90,7 @@ def _static(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> None
         quantize_static(
             str(prepared),
             str(out),
-            _Reader(feeds),
+            _reader(feeds),
             quant_format=QuantFormat.QDQ,
             per_channel=True,
             reduce_range=reduced,
@@ -104,7 +105,7 @@ def _nncf(file: Path, feeds: Sequence[Feed], out: Path, reduced: bool) -> None:
     import onnx
 
     try:
-        import nncf
+        nncf: Any = import_module("nncf")
     except ImportError as problem:
         raise LdrfError("int8 for openvino needs NNCF: pip install 'ldrf[nncf]'.") from problem
     with warnings.catch_warnings(), _silence():
@@ -131,6 +132,11 @@ class _Reader:
 
     def __iter__(self) -> Iterator[Feed]:
         return iter(self.feeds)
+
+
+def _reader(feeds: Sequence[Feed]) -> Any:
+    """onnxruntime asks for a class of its own, and takes anything that has its methods."""
+    return _Reader(feeds)
 
 
 @contextmanager
@@ -210,7 +216,7 @@ def _errors(file: Path, quantized: Path, batches: Iterable[Any]) -> dict[str, fl
         for name, path in (("float", file), ("int8", quantized)):
             opened = Path(folder) / f"{name}.onnx"
             modify_model_output_intermediate_tensors(str(path), str(opened))
-            values.append(collect_activations(str(opened), _Reader(feeds)))
+            values.append(collect_activations(str(opened), _reader(feeds)))
         matched: Any = create_activation_matching(values[1], values[0])
     return {name: _share(pair["post_qdq"], pair["float"]) for name, pair in matched.items() if pair.get("float")}
 

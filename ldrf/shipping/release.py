@@ -169,7 +169,7 @@ def opened(release: Release, file: Path) -> Callable[[Inputs], Tensor]:
 
 
 @dataclass(frozen=True)
-class Row:
+class ShippedRow:
     """One network on the way: how often it agrees with the dense one, how often it is right, how long it takes."""
 
     name: str
@@ -191,12 +191,12 @@ def measure_step(release: Release, networks: dict[str, Path], folder: Path, agai
     for name, model in models.items():
         size = {"dense": dense_file.bytes, last: release.file.stat().st_size}.get(name)
         agreed = agreement(partial(_answer, model), release.images.judged, release.wanted)
-        rows.append(Row(name, agreed, milliseconds.get(name, milliseconds[last]), size, *_right(release, model)))
+        rows.append(ShippedRow(name, agreed, milliseconds.get(name, milliseconds[last]), size, *_right(release, model)))
     if has_int8:
         run, size = opened(release, release.int8_file), release.int8_file.stat().st_size
         agreed = agreement(run, release.images.judged, release.wanted)
         right = _right(release, _InRuntime(release.model, run))
-        rows.append(Row("int8", agreed, milliseconds["int8"], size, *right))
+        rows.append(ShippedRow("int8", agreed, milliseconds["int8"], size, *right))
     dense_file.path.unlink()
     tested = sum(len(batch[-1]) for batch in release.test) if release.test is not None else 0
     judged = sum(inputs.rows for inputs in release.images.judged)

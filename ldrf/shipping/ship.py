@@ -25,7 +25,7 @@ from ldrf.shipping.images import split_images
 from ldrf.shipping.recipe import ShipConfig, as_yaml
 from ldrf.shipping.release import (
     Release,
-    Row,
+    ShippedRow,
     check_source,
     export_step,
     finetune_step,
@@ -46,7 +46,7 @@ class Shipped:
     folder: Path
     file: Path
     int8_file: Path | None
-    rows: tuple[Row, ...]
+    rows: tuple[ShippedRow, ...]
     judged: int  # images that agreement is of
     tested: int  # labelled images that top-1 is of
     seconds: dict[str, float]
@@ -144,7 +144,7 @@ def _shipped(release: Release, measured: dict[str, Any], notes: tuple[str, ...],
         folder=release.folder,
         file=release.file,
         int8_file=release.int8_file if release.int8_file.exists() else None,
-        rows=tuple(Row(**row) for row in measured["rows"]),
+        rows=tuple(ShippedRow(**row) for row in measured["rows"]),
         judged=measured["judged"],
         tested=measured["tested"],
         seconds=release.steps.seconds,
