@@ -42,10 +42,10 @@ def test_after_a_kill_it_goes_on_in_its_folder_unless_settings_changed(steps):
         seen.append((again, (folder / "half").exists()))
         return {}
 
-    for key in ("key", "other"):
+    for name, key in (("one", "key"), ("two", "other")):
         with pytest.raises(KeyboardInterrupt):
-            made.run("one", "key", killed)
-        made.run("one", key, work)
+            made.run(name, "key", killed)
+        made.run(name, key, work)
     assert seen == [(True, True), (False, False)]
 
 
