@@ -19,11 +19,12 @@ from torch import nn
 import ldrf
 from ldrf.cli.vision import import_vision
 from ldrf.data.sources import open_data
+from ldrf.deployment.onnx_export import onnx_runner
 from ldrf.inputs import Inputs
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.measuring.timing import take_turns
 from ldrf.runtime.allocator import keep_large_blocks
-from ldrf.saving.export import onnx_runner, write_onnx
+from ldrf.saving.export import write_onnx
 from ldrf.zoo.cifar_resnet import resnet20
 from ldrf.zoo.pretrained import pretrained_vgg9
 

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from ldrf.calibration.mirroring import mirrored
     from ldrf.channels.operators import Operator, register_operator
     from ldrf.config import Deployment, FinetuneConfig, PruneConfig
+    from ldrf.deployment.int8 import Quantized, quantize
     from ldrf.deployment.latency import Latency
     from ldrf.errors import LdrfError, LdrfWarning
     from ldrf.finetuning.loop import finetune
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from ldrf.result import FinetuneResult, PruneResult, Tried, UnitReport
     from ldrf.saving.checkpoint import load, save
     from ldrf.saving.export import Exported, export
+    from ldrf.shipping.recipe import ShipConfig
+    from ldrf.shipping.release import ShippedRow
+    from ldrf.shipping.ship import Shipped, ship
     from ldrf.sweeping import Point, sweep
     from ldrf.units.unit import Skipped
 
@@ -39,6 +43,10 @@ __all__ = [
     "Point",
     "PruneConfig",
     "PruneResult",
+    "Quantized",
+    "ShippedRow",
+    "ShipConfig",
+    "Shipped",
     "SingleLayer",
     "Skipped",
     "Tried",
@@ -53,8 +61,10 @@ __all__ = [
     "mirrored",
     "prune",
     "prune_layer",
+    "quantize",
     "register_operator",
     "save",
+    "ship",
     "sweep",
 ]
 
@@ -75,6 +85,10 @@ _HOME = {
     "Point": "ldrf.sweeping",
     "PruneConfig": "ldrf.config",
     "PruneResult": "ldrf.result",
+    "Quantized": "ldrf.deployment.int8",
+    "ShippedRow": "ldrf.shipping.release",
+    "ShipConfig": "ldrf.shipping.recipe",
+    "Shipped": "ldrf.shipping.ship",
     "SingleLayer": "ldrf.reconstruction.single_layer",
     "Skipped": "ldrf.units.unit",
     "Tried": "ldrf.result",
@@ -88,8 +102,10 @@ _HOME = {
     "mirrored": "ldrf.calibration.mirroring",
     "prune": "ldrf.pipeline",
     "prune_layer": "ldrf.reconstruction.single_layer",
+    "quantize": "ldrf.deployment.int8",
     "register_operator": "ldrf.channels.operators",
     "save": "ldrf.saving.checkpoint",
+    "ship": "ldrf.shipping.ship",
     "sweep": "ldrf.sweeping",
 }
 

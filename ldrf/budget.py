@@ -13,6 +13,7 @@ from ldrf.calibration.network import Network
 from ldrf.config import Deployment
 from ldrf.errors import LdrfError, LdrfWarning, OutOfReach
 from ldrf.inputs import main_output
+from ldrf.measuring.agreement import met
 from ldrf.result import PruneResult, Tried
 from ldrf.run import Run, begin_run
 from ldrf.runtime.device import model_device
@@ -63,26 +64,19 @@ def _score(evaluate: Evaluate, model: nn.Module) -> float:
 def agreement(network: Network, slim: nn.Module) -> float:
     """Percent of the held-out images with the dense model's first guess; without scores [batch, classes], the percent
     of the outputs' variance that is met."""
-    met = torch.zeros(2, dtype=torch.float64)
+    total = torch.zeros(2, dtype=torch.float64)
     modes = [(model, model.training) for model in (network.model, slim)]
     try:
         for model, _ in modes:
             model.eval()
         for i in network.calibration.own(sorted(network.calibration.held_out)):
             chunk = network.calibration.chunks[i].to(model_device(slim))  # which is where the model is
-            met += _met(main_output(chunk.call(slim)), main_output(chunk.call(network.model)))
+            total += met(main_output(chunk.call(slim)), main_output(chunk.call(network.model)))
     finally:
         for model, mode in modes:
             model.train(mode)
-    good, all_of_it = sum_over(met).tolist()
+    good, all_of_it = sum_over(total).tolist()
     return 100 * good / max(all_of_it, 1e-30)
-
-
-def _met(mine: Tensor, dense: Tensor) -> Tensor:
-    if dense.ndim == 2 and dense.shape[1] > 1:
-        return torch.tensor([float((mine.argmax(1) == dense.argmax(1)).sum()), len(dense)], dtype=torch.float64)
-    spread = float((dense - dense.mean(0)).square().sum())
-    return torch.tensor([spread - float((dense - mine).square().sum()), spread], dtype=torch.float64)
 
 
 @dataclass(frozen=True)

@@ -159,6 +159,8 @@ class FinetuneConfig:
     leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
+    minutes: float | None = None
+    """Stop by then, the rate falling with the time that is used up; None takes as long as the epochs take."""
     patience: int | None = None
     """Stop after so many epochs without a gain on held-out images; most gains come late, when the rate is low."""
     held_out: float = 0.1
@@ -171,6 +173,8 @@ class FinetuneConfig:
     def __post_init__(self) -> None:
         _check_choices(self, ("schedule", Schedule), ("norms", Norms), ("precision", Precision))
         _check_bounds(self, FINETUNE_BOUNDS)
+        if self.minutes is not None:
+            _check_bounds(self, (("minutes", 0, 1e6),))
         if self.patience is not None:
             _check_bounds(self, (("patience", 1, 1e6),))
         if not self.labels + self.logits + self.embeddings > 0:

@@ -9,6 +9,8 @@
 | ``recomposed`` | the slim model exists and is verified | ``seconds`` by stage |
 | ``tried`` | a network on the way to ``max_drop`` is judged | ``ratio``, ``drop`` (None if out of reach), ``kept`` |
 | ``point`` | a target of a sweep is done | ``name``, ``drop``, ``speedup`` |
+| ``step``, ``stepped`` | a step of shipping begins (or was ``done`` before), and ends | ``name``; ``done`` or ``seconds`` |
+| ``shipped`` | the release is written | ``file``, and ``rows`` with the figures of each network |
 | ``epoch`` | fine-tuning went once through the images | all of a result's ``epochs[i]``, and ``epochs``, ``measure``, ``best`` |
 | ``done`` | the run hands back its result | ``speedup`` after pruning, ``began`` and ``ended`` after fine-tuning |
 """  # noqa: E501

@@ -43,7 +43,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "measuring": {*STAGES, "saving", "result"},
     "events": {"runtime"},
     "result": {"runtime", "deployment", "planning", "reconstruction", "recomposition", "units"},
-    "budget": {*STAGES, "saving", "result", "run"},
+    "budget": {*STAGES, "saving", "measuring", "result", "run"},
     "sweeping": {*STAGES, "files", "saving", "result", "events", "run", "budget", "pipeline"},
     "run": {*STAGES, "methods", "saving", "result", "events"},
     "pipeline": {*STAGES, "methods", "saving", "result", "events", "run", "budget"},
@@ -51,6 +51,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "data": {"calibration", "files"},
     "zoo": {*STAGES, "data", "finetuning"},
     "report": {"files", "runtime", "deployment", "result", "saving"},
+    "shipping": {*ENGINE, "report", "result", "events", "run", "pipeline"},
     "integrations": {"events", "saving", "units"},
 }
 OUTER = {"cli", "reproduce", "__init__", "__main__"}  # these may import anything

@@ -28,7 +28,8 @@ GROUPS = {
         "PruneConfig",
         "Deployment",
     ),
-    "Save, load, deploy": ("save", "load", "export"),
+    "Save, load, deploy": ("save", "load", "export", "quantize"),
+    "Ship": ("ship", "ShipConfig"),
     "Fine-tune": ("finetune", "FinetuneConfig"),
     "Teach it an operator": ("register_operator", "Operator"),
     "What comes back": (
@@ -45,6 +46,9 @@ GROUPS = {
         "EnergySearch",
         "SingleLayer",
         "Exported",
+        "Quantized",
+        "Shipped",
+        "ShippedRow",
     ),
     "Errors": ("LdrfError", "LdrfWarning"),
 }

@@ -14,7 +14,7 @@ GROUPS = {
     "network": ("tracing", "channels", "units", "deployment", "calibration"),
     "stages": ("planning", "reconstruction", "recomposition", "methods"),
     "results": ("result", "saving", "measuring", "finetuning"),
-    "entry": ("pipeline", "run", "budget", "sweeping", "inspection"),
+    "entry": ("pipeline", "run", "budget", "sweeping", "inspection", "shipping"),
     "tools": ("cli", "data", "zoo", "report", "reproduce", "integrations"),
 }
 

@@ -20,6 +20,7 @@ from ldrf.cli.arguments.prune import Prune
 from ldrf.cli.arguments.repeat import Repeat
 from ldrf.cli.arguments.report import WriteReport
 from ldrf.cli.arguments.reproduce import Reproduce
+from ldrf.cli.arguments.ship import Ship
 from ldrf.cli.arguments.sweep import Sweep
 from ldrf.cli.arguments.train import Train
 
@@ -29,6 +30,7 @@ COMMANDS: tuple[type[Arguments], ...] = (
     Analyze,
     Prune,
     Sweep,
+    Ship,
     Repeat,
     Evaluate,
     WriteReport,

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from ldrf.calibration.indexed_batches import IndexedBatches, _check_count
-from ldrf.data.cifar10 import LabelledImages, Split, load_cifar10, normalise
-from ldrf.data.imagefolder import PictureFiles, find_pictures
+from ldrf.data.cifar10 import MEAN, STD, LabelledImages, Split, load_cifar10, normalise
+from ldrf.data.imagefolder import CROP, RESIZE, PictureFiles, find_pictures
 from ldrf.data.plugins import call_factory, is_factory
 from ldrf.data.sample import load_sample
 from ldrf.errors import LdrfError
@@ -70,6 +70,15 @@ def open_data(name: str, split: Split, random_crops: bool = False) -> Batches:
     if is_factory(name):
         return FirstBatches(_from_factory(name, split))
     raise LdrfError(f"Unknown data '{name}': expected {FORMS}.")
+
+
+def picture_making(name: str) -> dict[str, Any] | None:
+    """How a picture becomes an input of the named data: the short side's size, the crop, mean and deviation."""
+    kind = name.partition(":")[0]
+    sizes = {"sample": (32, 32), "cifar10": (32, 32), "imagefolder": (RESIZE, CROP)}.get(kind)
+    if sizes is None:
+        return None
+    return {"resize": sizes[0], "crop": sizes[1], "mean": list(MEAN), "std": list(STD)}
 
 
 def open_cifar10(name: str, split: Split) -> LabelledImages:

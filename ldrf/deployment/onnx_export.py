@@ -1,7 +1,7 @@
 """A network as ONNX, with a free batch size, and a session of onnxruntime that runs it."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +63,15 @@ def onnx_session(model: bytes | str, threads: int, profile: str | None = None) -
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
+    """A function that runs the ONNX file in onnxruntime on the CPU with this many threads."""
+    session = onnx_session(str(path), threads)
+    names = [entry.name for entry in session.get_inputs()]
+
+    def call(inputs: Inputs) -> list[Tensor]:
+        fed = {n: t.numpy() for n, t in zip(names, inputs.tensors(), strict=True)}
+        return [torch.from_numpy(output) for output in session.run(None, fed)]
+
+    return call

@@ -3,9 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
-from torch import nn
+from torch import Tensor, nn
 
 from ldrf.deployment.geometry import Piece
 from ldrf.errors import LdrfError
@@ -26,6 +27,10 @@ class PrepareNetwork(Protocol):
     def __call__(self, model: nn.Module, inputs: Inputs, threads: int) -> Prepared: ...
 
 
+class OpenFile(Protocol):
+    def __call__(self, path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]: ...
+
+
 class TimePieces(Protocol):
     def __call__(self, pieces: Sequence[Piece], threads: int, rounds: int) -> list[list[float]]: ...
 
@@ -35,7 +40,8 @@ class Runtime:
     """One way to run networks.
 
     To add one, put a file with an ``ENTRY`` into ``deployment/runtimes``, or call ``ldrf.registry.RUNTIMES.register``
-    from outside. ``time_pieces`` gives seconds per call of each piece, one for each round, in turns.
+    from outside. ``time_pieces`` gives seconds per call of each piece, one for each round, in turns. ``open_file`` runs
+    an ONNX file, where the runtime reads such files.
     """
 
     version: Callable[[], str | None]  # None where it is not installed
@@ -43,6 +49,7 @@ class Runtime:
     prepare: PrepareNetwork
     time_pieces: TimePieces
     clock: Callable[[], float] = time.perf_counter
+    open_file: OpenFile | None = None
 
 
 def find_runtime(name: str) -> Runtime:

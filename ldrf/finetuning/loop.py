@@ -124,7 +124,8 @@ def _train_and_judge(run: TuningRun, training: Iterable[Any], task: Task) -> Epo
     loss, run.trained = _epoch(run, _ordered(training, task.config, epoch), task)
     score, distance, _ = judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
     seconds = round(time.perf_counter() - clock, 3)
-    return Epoch(epoch, loss, score, distance, _rate(epoch - 1, task.config), seconds)
+    done = max((epoch - 1) / task.config.epochs, _spent(run, clock) / _allowed(task.config))
+    return Epoch(epoch, loss, score, distance, _rate(done, task.config), seconds)
 
 
 def _ordered(training: Iterable[Any], config: FinetuneConfig, epoch: int) -> Iterable[Any]:
@@ -141,14 +142,17 @@ def _epoch(run: TuningRun, batches: Iterable[Any], task: Task) -> tuple[float, i
     epoch, config = len(run.epochs), task.config
     generator = torch.Generator().manual_seed(config.seed * 1000 + epoch)
     count = len(batches) if isinstance(batches, Sized) else None
-    total, steps, rows = 0.0, 0, 0
+    total, steps, rows, began = 0.0, 0, 0, time.perf_counter()
     _set_modes(run.student, config)
     shared = parts(run.student, batches, config.labels > 0)
     for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {config.epochs}", count)):
         if part.whole < 2 and config.norms == "batch":
             continue  # a single row has no variance
         warm = min(1.0, (step + 1) / min(count or WARM_UP, WARM_UP)) if epoch == 0 else 1.0
-        run.set_rate(warm * _rate(epoch + (step / count if count else 0), config))
+        if step and _spent(run, began) > _allowed(config):
+            break
+        done = max((epoch + (step / count if count else 0)) / config.epochs, _spent(run, began) / _allowed(config))
+        run.set_rate(warm * _rate(done, config))
         loss = part.weight * _loss(run.student, part, task, generator)
         value = sum_number(loss.item())
         if not math.isfinite(value):
@@ -194,9 +198,19 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
     return loss
 
 
-def _rate(epoch: float, config: FinetuneConfig) -> float:
-    """The learning rate at a fractional epoch, falling to zero as a cosine or a line."""
-    done = epoch / config.epochs
+def _spent(run: TuningRun, began: float) -> float:
+    """Seconds of all epochs so far, and since ``began``."""
+    return sum(epoch.seconds for epoch in run.epochs) + time.perf_counter() - began
+
+
+def _allowed(config: FinetuneConfig) -> float:
+    """Seconds that all epochs may take."""
+    return math.inf if config.minutes is None else max(60 * config.minutes, 1e-9)
+
+
+def _rate(done: float, config: FinetuneConfig) -> float:
+    """The learning rate after a share of the work, falling to zero as a cosine or a line."""
+    done = min(done, 1.0)
     return config.rate * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
 
 
@@ -205,7 +219,8 @@ def _over(run: TuningRun, config: FinetuneConfig) -> bool:
     done = len(run.epochs)
     failed = bool(run.epochs) and not math.isfinite(run.epochs[-1].loss)
     tired = config.patience is not None and done - run.best_epoch >= config.patience
-    return done >= config.epochs or failed or tired
+    late = _spent(run, time.perf_counter()) >= _allowed(config)
+    return done >= config.epochs or failed or tired or late
 
 
 def _costs(dense: nn.Module | None, slim: nn.Module, example: Inputs) -> dict[str, Any]:

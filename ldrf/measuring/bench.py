@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import nn
 from torch.utils.benchmark import Measurement
 
+from ldrf.deployment.onnx_export import onnx_runner
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, repeated
 from ldrf.measuring.memory import peak_bytes
@@ -22,7 +23,7 @@ from ldrf.runtime.device import peak_bytes as device_peak
 from ldrf.runtime.progress import progress
 from ldrf.runtime.tables import table
 from ldrf.saving.checkpoint import storable_tensors
-from ldrf.saving.export import onnx_runner, write_onnx
+from ldrf.saving.export import write_onnx
 from ldrf.tracing.counting import count_macs, count_parameters
 
 Backend = Literal["torch", "onnxruntime"]

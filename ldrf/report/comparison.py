@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from ldrf.report.plots import Point, Series
-from ldrf.report.runs import ReportedRun
+from ldrf.report.runs import ReportedRun, Shipping
 
 WAYS = ("solver", "selection", "allocation", "steps")  # settings that make another line
 
@@ -19,6 +19,15 @@ def series_of(runs: Sequence[ReportedRun], by_time: bool = False) -> list[Series
     for run in measured:
         groups[run.model, *_way(run, _differing(measured))].append(run)
     return [_series(" ".join(key), members, by_time) for key, members in groups.items()]
+
+
+def shipped_series(shipping: Shipping) -> tuple[list[Series], str]:
+    """The networks of a release against the clock, and what they are compared by."""
+    key = "top1" if all(row["top1"] is not None for row in shipping.rows) else "agreement"
+    dense = shipping.rows[0]
+    points = [Point(dense["milliseconds"] / row["milliseconds"], row[key], row["name"]) for row in shipping.rows[1:]]
+    up = {"top1": "top-1, %", "agreement": "agreement with the dense network, %"}[key]
+    return [Series(shipping.runtime, dense[key], tuple(sorted(points, key=lambda p: p.speedup)))], up
 
 
 def score_name(runs: Sequence[ReportedRun]) -> str:

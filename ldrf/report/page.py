@@ -13,7 +13,7 @@ from ldrf.errors import LdrfError
 from ldrf.files.result_folders import PAGE
 from ldrf.files.writing import write_whole
 from ldrf.report import bars, plots
-from ldrf.report.comparison import pick, score_name, series_of
+from ldrf.report.comparison import pick, score_name, series_of, shipped_series
 from ldrf.report.headline import points, settings, short, tiles
 from ldrf.report.loading import load_code
 from ldrf.report.runs import ReportedRun, UnitRow, read_run
@@ -66,6 +66,7 @@ def render(runs: Sequence[ReportedRun]) -> str:
         series=series,
         tradeoffs=_tradeoffs(several, series, timed, best),
         pick=best,
+        shipped_plot=_shipped_plot(runs[0]) if len(runs) == 1 else None,
         small_plots=small_plots(runs[0]) if len(runs) == 1 else [],
         briefly=len(runs) > 1 and sum(len(run.units) for run in runs) > TOLD,
         style=Markup(style),
@@ -88,6 +89,13 @@ def _tradeoffs(
     up, chosen = score_name(runs), None if best is None else str(best.folder)
     drawn = [plots.tradeoff_plot(timed, "faster, dense time / slim time", up, chosen)] if timed else []
     return [*drawn, plots.tradeoff_plot(series, up=up, chosen=chosen)] if series else drawn
+
+
+def _shipped_plot(run: ReportedRun) -> Markup | None:
+    if run.shipping is None:
+        return None
+    series, up = shipped_series(run.shipping)
+    return plots.tradeoff_plot(series, "faster, dense time / time", up, series[0].points[-1].label, named=True)
 
 
 def _digest(text: str) -> str:

@@ -74,6 +74,11 @@ class Frame:
         """A ring around the point that is recommended."""
         return Markup('<circle class="ring" cx="{}" cy="{}" r="8"/>').format(self.x(across), self.y(up))
 
+    def label(self, across: float, up: float, name: str, left: bool) -> Markup:
+        """A name at the left or right of a point."""
+        text = Markup('<text class="named" x="{}" y="{}" text-anchor="{}">{}</text>')
+        return text.format(self.x(across) + (-12 if left else 12), self.y(up) + 4, "end" if left else "start", name)
+
     def drawn(self, label: str, parts: Iterable[Markup]) -> Markup:
         return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
             self.wide, self.high, label, Markup("").join(parts)
@@ -137,10 +142,11 @@ def tradeoff_plot(
     across: str = "speed-up, dense MACs / slim MACs",
     up: str = "top-1, %",
     chosen: str | None = None,
+    named: bool = False,
 ) -> Markup:
     """Accuracy against speed-up, a line a network, from the dense one at 1x (the paper's Fig. 5).
 
-    The point with the label ``chosen`` is ringed.
+    The point with the label ``chosen`` is ringed; ``named`` writes every point's label beside it.
     """
     frame = Frame(460, 290, left=44, bottom=40, top=24, right=14)
     x = LinearScale.around([1.0, *(p.speedup for s in series for p in s.points)])
@@ -152,6 +158,13 @@ def tradeoff_plot(
         places = [(x.place(speedup), y.place(accuracy), title) for speedup, accuracy, title in sorted(dots)]
         drawn = [frame.path([p[:2] for p in places]), *(frame.dot(*p) for p in places)]
         drawn += [frame.ring(x.place(p.speedup), y.place(p.accuracy)) for p in one.points if p.label == chosen]
+        if named:
+            drawn += [
+                frame.label(
+                    x.place(p.speedup), y.place(p.accuracy), p.label, left=i % 2 == 0 or x.place(p.speedup) > 0.8
+                )
+                for i, p in enumerate(one.points)
+            ]
         parts.append(Markup('<g class="s{}">{}</g>').format(i % 6, Markup("").join(drawn)))
     named = Markup('<text class="axis" x="{}" y="{}"{}>{}</text>')
     parts.append(named.format(0, 12, "", up))

@@ -69,6 +69,18 @@ class Maps:
 
 
 @dataclass(frozen=True)
+class Shipping:
+    """What each step of a release gained and cost, by the name of the network it gave."""
+
+    rows: tuple[dict[str, Any], ...]  # name, agreement, top1, milliseconds, bytes
+    judged: int
+    runtime: str
+    notes: tuple[str, ...]
+    seconds: dict[str, float]
+    file: str
+
+
+@dataclass(frozen=True)
 class ReportedRun:
     """Everything the page shows about one result folder; what was not measured is None or empty."""
 
@@ -93,6 +105,7 @@ class ReportedRun:
     config: dict[str, Any]
     seconds: dict[str, float]
     versions: dict[str, str]
+    shipping: Shipping | None  # of a release
     time: Latency | None  # where the time goes, of a run by latency
     detailed: bool  # whether report.json lies beside ldrf.json
 
@@ -161,8 +174,26 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
         config=dict(record["config"]),
         seconds={str(stage): _number(value) for stage, value in record["seconds"].items()},
         versions={str(name): str(value) for name, value in record["versions"].items()},
+        shipping=_shipping(metrics["shipped"]) if metrics.get("shipped") else None,
         time=_time(record["latency"]) if record.get("latency") else None,
         detailed=bool(details),
+    )
+
+
+def _shipping(stored: Mapping[str, Any]) -> Shipping:
+    def row(values: Mapping[str, Any]) -> dict[str, Any]:
+        numbers = {k: None if v is None else _number(v) for k, v in values.items() if k != "name"}
+        if not numbers["milliseconds"] > 0:
+            raise ValueError("milliseconds above 0 were expected")
+        return {"name": str(values["name"]), **numbers}
+
+    return Shipping(
+        rows=tuple(row(values) for values in stored["rows"]),
+        judged=int(stored["judged"]),
+        runtime=str(stored["runtime"]),
+        notes=tuple(str(note) for note in stored["notes"]),
+        seconds={str(name): _number(value) for name, value in stored["seconds"].items()},
+        file=str(stored["file"]),
     )
 
 

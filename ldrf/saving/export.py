@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.deployment.onnx_export import export_onnx, need_onnx, onnx_session
+from ldrf.deployment.onnx_export import export_onnx, need_onnx, onnx_runner
 from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.files.writing import replacing
 from ldrf.inputs import Inputs, read_inputs, repeated
@@ -121,18 +121,6 @@ def write_onnx(module: nn.Module, inputs: Inputs, path: Path) -> float:
         raise
     except Exception as problem:
         raise LdrfError(f"onnxruntime cannot run the {type(module).__name__}: {first_line(problem)}") from problem
-
-
-def onnx_runner(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
-    """A function that runs the ONNX file in onnxruntime on the CPU with this many threads."""
-    session = onnx_session(str(path), threads)
-    names = [entry.name for entry in session.get_inputs()]
-
-    def call(inputs: Inputs) -> list[Tensor]:
-        fed = {n: t.numpy() for n, t in zip(names, inputs.tensors(), strict=True)}
-        return [torch.from_numpy(output) for output in session.run(None, fed)]
-
-    return call
 
 
 def _write_pt2(module: nn.Module, inputs: Inputs, path: Path) -> float:

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import time
 from dataclasses import replace
 
 import pytest
@@ -125,6 +126,15 @@ def test_killed_and_resumed_equals_uninterrupted(pruned, dense, tmp_path):
     state.write_bytes(b"xx")
     with pytest.raises(LdrfError, match="not the state of a fine-tuning run"):
         ldrf.finetune(slim, dense, [x], config=config, resume=state)
+
+
+def test_it_stops_by_the_minutes_with_the_rate_near_zero(cut, dense, monkeypatch):
+    rates, real = [], TuningRun.set_rate
+    monkeypatch.setattr(TuningRun, "set_rate", lambda run, rate: rates.append(rate) or real(run, rate))
+    began = time.perf_counter()
+    result = ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, epochs=10_000, minutes=0.02))
+    assert time.perf_counter() - began < 20 and 0 < len(result.epochs) < 10_000
+    assert min(rates) < 0.2 * max(rates)
 
 
 def test_it_stops_when_there_is_no_gain(pruned, dense):

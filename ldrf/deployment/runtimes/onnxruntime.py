@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from ldrf.deployment.geometry import Piece
 from ldrf.deployment.onnx_cutting import cut_onnx
-from ldrf.deployment.onnx_export import export_onnx, onnx_session
+from ldrf.deployment.onnx_export import export_onnx, onnx_runner, onnx_session
 from ldrf.deployment.onnx_pieces import pieces_graph, sum_by_piece
 from ldrf.deployment.runtime import Prepared, Runtime
 from ldrf.errors import LdrfError, first_line
@@ -90,4 +90,4 @@ def _version() -> str | None:
         return None
 
 
-ENTRY = Runtime(_version, "pip install 'ldrf[onnx]'", prepare, time_pieces)
+ENTRY = Runtime(_version, "pip install 'ldrf[onnx]'", prepare, time_pieces, open_file=onnx_runner)

@@ -1,12 +1,13 @@
 """OpenVINO on the CPU: the network as ``ldrf.export`` writes it, for latency."""
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ldrf.deployment.geometry import Piece
 from ldrf.deployment.onnx_export import export_onnx
@@ -50,6 +51,17 @@ def _request(content: bytes, threads: int, shapes: list[list[int]] | None, profi
     return core.compile_model(model, "CPU", options).create_infer_request()
 
 
+def open_file(path: Path, threads: int) -> Callable[[Inputs], list[Tensor]]:
+    """A function that runs the ONNX file."""
+    request = _request(path.read_bytes(), threads, None, False)
+
+    def call(inputs: Inputs) -> list[Tensor]:
+        outputs = request.infer([tensor.numpy() for tensor in inputs.tensors()])
+        return [torch.from_numpy(array.copy()) for array in outputs.values()]
+
+    return call
+
+
 def time_pieces(pieces: Sequence[Piece], threads: int, rounds: int) -> list[list[float]]:
     """Seconds of each piece in each round, as the compiled graph itself notes them node by node."""
     content, feeds = pieces_graph(pieces)
@@ -70,4 +82,4 @@ def _version() -> str | None:
         return None
 
 
-ENTRY = Runtime(_version, "pip install 'ldrf[openvino]'", prepare, time_pieces)
+ENTRY = Runtime(_version, "pip install 'ldrf[openvino]'", prepare, time_pieces, open_file=open_file)
