@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ldrf.tracing.interpreter import read_tensor
+
 MOST = 64  # values that a module returns at once
 
 
@@ -42,7 +44,8 @@ class LeftOut(nn.Module):
             shape[dim] = 0
             value = given.new_zeros(shape)
         else:
-            constant = self.get_parameter(holder).flatten().to(given.dtype)
+            constant = read_tensor(self, holder).flatten()
+            constant = constant if constant.dtype == given.dtype else constant.to(given.dtype)
             shape[dim] = len(constant)
             flat = constant.view([-1 if place == dim else 1 for place in range(given.ndim)])
             value = flat.expand(shape).clone()  # sums in place write here
