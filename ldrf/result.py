@@ -109,7 +109,14 @@ class PruneResult:
     def __str__(self) -> str:
         solved = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
         rows = [
-            (name, full, self.widths[name], rank, f"({rank}, {full}]", *solved.get(name, ("", "", self._unsolved(name))))
+            (
+                name,
+                full,
+                self.widths[name],
+                rank,
+                f"({rank}, {full}]",
+                *solved.get(name, ("", "", self._unsolved(name))),
+            )
             for name, full in self.full_widths.items()
             for rank in (self.ranks[name],)
         ]

@@ -70,7 +70,11 @@ def _as_returned(model: nn.Module, few: Inputs, branches: tuple[Branch, ...]) ->
         def note(module: nn.Module, inputs: object, output: object, name: str = stand_in.module) -> None:
             if isinstance(output, Tensor):
                 items[name] = 0
-            elif isinstance(output, tuple) and isinstance(output[0], Tensor) and not any(o is not None for o in output[1:]):
+            elif (
+                isinstance(output, tuple)
+                and isinstance(output[0], Tensor)
+                and not any(o is not None for o in output[1:])
+            ):
                 items[name] = len(output)
 
         handles.append(model.get_submodule(stand_in.module).register_forward_hook(note))
@@ -90,9 +94,7 @@ def _as_returned(model: nn.Module, few: Inputs, branches: tuple[Branch, ...]) ->
     )
 
 
-def _runs_without(
-    trace: Trace, dense: Weights, model: nn.Module, few: Inputs, branches: tuple[Branch, ...]
-) -> bool:
+def _runs_without(trace: Trace, dense: Weights, model: nn.Module, few: Inputs, branches: tuple[Branch, ...]) -> bool:
     """Whether the model without these branches gives what its graph gives without them."""
     shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
     copied = copy.deepcopy(model, shared)  # tensors are replaced, none is written in

@@ -47,9 +47,7 @@ class Deployed:
         """Seconds of one call of the dense network."""
         return from_first(lambda: self._time({"dense": self.dense})).seconds["dense"]
 
-    def time_cut(
-        self, units: tuple[Unit, ...], widths: Mapping[str, int], branches: tuple[Branch, ...] = ()
-    ) -> Timed:
+    def time_cut(self, units: tuple[Unit, ...], widths: Mapping[str, int], branches: tuple[Branch, ...] = ()) -> Timed:
         """The dense network and one with these widths, in turns; ``branches`` whose widths are 0 are left out of it."""
         gone = left_out(branches, widths)
         return from_first(lambda: self._time({"dense": self.dense, "slim": self._cut(units, widths, gone)}))

@@ -83,9 +83,7 @@ def branch_errors(network: Network, examples: int, progress: Any) -> dict[str, f
 
 
 @torch.no_grad()
-def _measured(
-    network: Network, cut: Mapping[str, Trial], examples: int, progress: Any, bar: str
-) -> dict[str, float]:
+def _measured(network: Network, cut: Mapping[str, Trial], examples: int, progress: Any, bar: str) -> dict[str, float]:
     """Relative squared change of the outputs in each trial, on held-out images."""
     calibration = network.calibration
     chunks: list[int] = []

@@ -136,9 +136,7 @@ class _Graph:
                 queue += node.all_input_nodes
         return before
 
-    def branch(
-        self, model: nn.Module, last: fx.Node, calls: frozenset[str], units: tuple[Unit, ...]
-    ) -> Branch | None:
+    def branch(self, model: nn.Module, last: fx.Node, calls: frozenset[str], units: tuple[Unit, ...]) -> Branch | None:
         """The branch of these calls; None where no module ends it, or where nothing in it is a unit."""
         inside = [m for m in self.once if self.made_in[m] <= calls]
         modules = [m for m in inside if not any(m.startswith(f"{other}.") for other in inside)]

@@ -137,7 +137,9 @@ def cut_to(trace: Trace, weights: Weights, left: Left) -> Weights:
     cut = [layer for layer in trace.layers if layer.weight in named]
     layers = {layer.node: _cut_layer(layer, weights.layers[layer.node], left) for layer in cut}
     rows = {layer.weight: left.get((layer.weight, layer.row_dim)) for layer in cut}
-    constants = {node: _cut_constant(constant, rows.get(constant.weight)) for node, constant in weights.constants.items()}
+    constants = {
+        node: _cut_constant(constant, rows.get(constant.weight)) for node, constant in weights.constants.items()
+    }
     return replace(weights.with_tensors(tensors).with_layers(layers), constants=constants)
 
 
