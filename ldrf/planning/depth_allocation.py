@@ -9,7 +9,7 @@ from torch import Tensor
 from ldrf.planning.cost_model import Cost
 from ldrf.units.width_choices import Choices
 
-LOOK = 3  # branches that are tried at a time, those first that cost least error for what they save
+LOOK = 2  # branches that are tried at a time, those first that cost least error for what they save
 
 # (cost, ratio, error curves, choices) -> widths
 Allocate = Callable[[Any, float, Mapping[str, Tensor], Choices], dict[str, int]]
@@ -69,12 +69,15 @@ def allocate_with_depth(
 
     best = planned(frozenset())
     while True:
-        trials = [planned(best.gone | {branch}) for branch in _cheapest(cost, best, curves, branches)]
+        fits = best.cost <= budget * (1 + 1e-9)
+        paid = sum(branch.error for branch in best.gone)
+        hopeful = [b for b in _cheapest(cost, best, curves, branches) if paid + b.error < best.error or not fits]
+        trials = [planned(best.gone | {branch}) for branch in hopeful]
         better = min(trials, key=lambda plan: _rank(plan, budget), default=best)
         if _rank(better, budget) >= _rank(best, budget):
             break
         best = better
-    for branch in best.gone:
+    for branch in [b for b in branches if b in best.gone and len(best.gone) > 1]:
         best = min(best, planned(best.gone - {branch}), key=lambda plan: _rank(plan, budget))
     return best.widths
 

@@ -103,8 +103,10 @@ def _empty(module: nn.Module, path: str, holder: str | None) -> None:
         if f"{path}.{leaf}".lstrip(".") == holder:
             left = tensor.detach()[(slice(None), *[slice(0, 1)] * (tensor.ndim - 1))]
         left = left.clone(memory_format=torch.contiguous_format)
-        own = module._parameters if leaf in module._parameters else module._buffers
-        own[leaf] = nn.Parameter(left, tensor.requires_grad) if leaf in module._parameters else left
+        if leaf in module._parameters:
+            module._parameters[leaf] = nn.Parameter(left, tensor.requires_grad)
+        else:
+            module._buffers[leaf] = left
 
 
 def constant_tensors(stand_ins: Iterable[StandIn], values: Tensor, like: nn.Module) -> dict[str, Tensor]:

@@ -53,7 +53,7 @@ def test_it_trains_copies_and_tells_what_it_is():
     copied(images(4)).square().mean().backward()
     assert copied.two.bn2.bias.grad.abs().sum() > 0  # pyright: ignore
     assert stand_ins_of(copied) == list(BLOCK)
-    assert isinstance(copied.two.conv1, LeftOut) and "left out" in str(copied.two)
+    assert isinstance(copied.get_submodule("two.conv1"), LeftOut) and "left out" in str(copied.two)
 
 
 def test_a_tuple_comes_back_as_a_tuple():
