@@ -5,8 +5,8 @@ left alone.
 each plan against the dense network in a process of its own. ``macs`` does the same for plans by MACs, ``accuracy``
 compares both at the same latency on labelled images, ``tables`` times the tables of ResNet-50 cold and warm,
 ``allocators`` compares the exact and the greedy plan of VGG-9, ``practise`` compares networks without whole blocks
-(``practise.py``) with ours, with and without ``depth``, at the same latency, ``summary`` prints what there is. Nothing is tuned on
-test images.
+(``practise.py``) with ours, with and without ``depth``, at the same latency, ``summary`` prints what there is. Nothing
+is tuned on test images.
 """
 
 import argparse
