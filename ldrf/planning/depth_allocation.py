@@ -32,7 +32,7 @@ class PricedBranch:
 class _Plan:
     gone: frozenset[PricedBranch]
     widths: dict[str, int]
-    cost: float
+    over: float  # how far the smallest widths are above the budget; an allocation itself may round
     error: float
 
 
@@ -64,28 +64,26 @@ def allocate_with_depth(
         whole = rest.at({})
         widths = allocate(rest, whole / budget, curves, choices) if whole > budget else dict(rest.full)
         error = sum(float(curves[name][width]) for name, width in widths.items()) + sum(b.error for b in gone)
-        widths = {name: widths.get(name, 0) for name in cost.full}
-        return _Plan(gone, widths, cost.at(widths), error)
+        least = rest.at({name: choices[name][0] for name in rest.full})
+        return _Plan(gone, {name: widths.get(name, 0) for name in cost.full}, max(least - budget, 0.0), error)
 
     best = planned(frozenset())
     while True:
-        fits = best.cost <= budget * (1 + 1e-9)
         paid = sum(branch.error for branch in best.gone)
-        hopeful = [b for b in _cheapest(cost, best, curves, branches) if paid + b.error < best.error or not fits]
+        hopeful = [b for b in _cheapest(cost, best, curves, branches) if paid + b.error < best.error or best.over]
         trials = [planned(best.gone | {branch}) for branch in hopeful]
-        better = min(trials, key=lambda plan: _rank(plan, budget), default=best)
-        if _rank(better, budget) >= _rank(best, budget):
+        better = min(trials, key=_rank, default=best)
+        if _rank(better) >= _rank(best):
             break
         best = better
     for branch in [b for b in branches if b in best.gone and len(best.gone) > 1]:
-        best = min(best, planned(best.gone - {branch}), key=lambda plan: _rank(plan, budget))
+        best = min(best, planned(best.gone - {branch}), key=_rank)
     return best.widths
 
 
-def _rank(plan: _Plan, budget: float) -> tuple[float, float]:
-    """Plans that fit into the budget come first, those of the least error before others."""
-    over = max(plan.cost / budget - 1, 0.0)
-    return (over if over > 1e-9 else 0.0, plan.error)
+def _rank(plan: _Plan) -> tuple[float, float]:
+    """Plans that can fit into the budget come first, those of the least error before others."""
+    return plan.over, plan.error
 
 
 def _cheapest(

@@ -58,3 +58,14 @@ def test_what_widths_alone_do_not_reach_is_reached():
 def test_a_cost_without_units_lacks_all_that_they_touch():
     coupled = CostModel((Term(1, ("a", "b")), Term(3, ("c",)), Term(2, ("a",))), 7.0, FULL)
     assert coupled.without({"a"}).at({}) == 7 + 3 * 8 == coupled.at({"a": 0})
+
+
+def test_a_plan_that_rounds_its_cost_costs_no_branch():
+    """The dynamic programme of chains counts time in bins, and may end a little above the budget."""
+
+    def rounded(cost, ratio, curves, choices):
+        return allocate_by_error(cost, 0.99 * ratio, curves, choices)
+
+    branches = (PricedBranch(("a",), 5.0), PricedBranch(("b",), 5.0))
+    widths = allocate_with_depth(rounded, COST, 1.5, CURVES, CHOICES, branches)
+    assert 0 not in widths.values()
