@@ -4,8 +4,9 @@ left alone.
 ``python benchmarks/latency.py grid --network vgg9`` plans every runtime, batch, number of threads and ratio, and times
 each plan against the dense network in a process of its own. ``macs`` does the same for plans by MACs, ``accuracy``
 compares both at the same latency on labelled images, ``tables`` times the tables of ResNet-50 cold and warm,
-``allocators`` compares the exact and the greedy plan of VGG-9, ``summary`` prints what there is. Nothing is tuned on
-test images.
+``allocators`` compares the exact and the greedy plan of VGG-9, ``practise`` compares networks without whole blocks
+(``practise.py``) with ours, with and without ``depth``, at the same latency, ``summary`` prints what there is. Nothing
+is tuned on test images.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -278,6 +279,39 @@ def accuracy(args: argparse.Namespace) -> None:
     write(path, found)
 
 
+def practise(args: argparse.Namespace) -> None:
+    """PRACTISE, then ours to the latency that it came to, on the same images: which is right more often."""
+    from practise import Settings
+    from practise import practise as drop_blocks
+
+    name, subject = args.network, SUBJECTS[args.network]
+    path = cell_file(args, "practise", name, args.ratio)
+    if path.exists():
+        return
+    data = args.data or (f"cifar10:{args.cifar10}" if subject.side == 32 else f"imagefolder:{args.imagenet}")
+    model, where = dense_model(name, args.weights), ldrf.Deployment("onnxruntime", 1, 1)
+    own = args.weights / f"{name}.pth"
+    if subject.weights is None and own.is_file():
+        model.load_state_dict(torch.load(own, weights_only=True))
+    batches = list(open_data(data, "train").take(args.images or subject.images or 512, seed=0))
+    images = torch.cat([batch[0] if isinstance(batch, list | tuple) else batch for batch in batches])
+    began = time.perf_counter()
+    theirs = drop_blocks(model, images, args.ratio, where, Settings(adaptor_steps=args.steps, epochs=args.epochs))
+    found = {"practise": _compared(theirs.model, theirs.ratio, data, began) | {"dropped": theirs.dropped}}
+    for kind, depth in (("widths", False), ("depth", True)):
+        began, config = time.perf_counter(), replace(subject.config, depth=depth)
+        ours = ldrf.prune(model, batches, latency=theirs.ratio, deployment=where, config=config)
+        assert ours.latency is not None
+        found[kind] = _compared(ours.model, ours.latency.ratio, data, began) | {"widths": ours.widths}
+    dense = measure_accuracy(model, open_data(data, "test")).top1
+    write(path, {"network": name, "images": len(images), "asked": args.ratio, "dense": dense, **found})
+
+
+def _compared(model: nn.Module, ratio: float, data: str, began: float) -> dict[str, Any]:
+    seconds = time.perf_counter() - began
+    return {"top1": measure_accuracy(model, open_data(data, "test")).top1, "ratio": ratio, "seconds": seconds}
+
+
 def equal_speedup(planned: Planned, deployed: Deployed, ratio: float) -> float:
     """The speedup by MACs whose plan is as fast on the clock, found by building and timing plans."""
     low, high = 1.02, 3 * ratio
@@ -353,13 +387,13 @@ def summary(args: argparse.Namespace) -> None:
             share = c["measured"]["ratio"] / c["macs"]
             where = f"{c['deployment']['runtime']} b{c['deployment']['batch']}"
             print("macs", c["network"], where, c["asked"], f"measured / MACs {share:.2f}")
-    for kind in ("accuracy", "tables", "allocators"):
+    for kind in ("accuracy", "tables", "allocators", "practise"):
         for c in records(args, kind):
             print(kind, json.dumps({k: v for k, v in c.items() if k != "widths"}))
 
 
 def main() -> None:
-    works = {f.__name__: f for f in (grid, macs, accuracy, tables, allocators, summary)} | {"time": time_cell}
+    works = {f.__name__: f for f in (grid, macs, accuracy, tables, allocators, practise, summary)} | {"time": time_cell}
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", choices=works)
     parser.add_argument("--network", choices=SUBJECTS, default="vgg9")
@@ -370,6 +404,10 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, default=Path())
     parser.add_argument("--cifar10", type=Path)
     parser.add_argument("--imagenet", type=Path)
+    parser.add_argument("--data", help="of practise, where it is neither CIFAR-10 nor ImageNet")
+    parser.add_argument("--images", type=int, help="of practise")
+    parser.add_argument("--steps", type=int, default=1000, help="of practise: training steps of the adaptors")
+    parser.add_argument("--epochs", type=int, default=2000, help="of practise: passes of feature mimicking")
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("latency"))
     parser.add_argument("--file", type=Path)
     args = parser.parse_args()

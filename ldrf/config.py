@@ -77,6 +77,8 @@ class PruneConfig:
     """Weight of the mask's l1 norm in Eqn. 4; by default it is chosen by the width."""
     coupled: bool | None = None
     """Cut widths that residual sums tie together: always, never, or (None) if the target needs it."""
+    depth: bool = False
+    """Leave residual branches out altogether where that costs less than narrow ones: their mean is added instead."""
     multiple: int = 8
     """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
     layers move in smaller steps, so that there are at least four; the full width is always allowed."""

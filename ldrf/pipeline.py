@@ -15,7 +15,7 @@ from ldrf.calibration.survey import layer_inputs, survey
 from ldrf.config import Deployment, PruneConfig, check_known
 from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
-from ldrf.planning.curves import output_curves, removal_curves
+from ldrf.planning.curves import output_curves, priced_branches, removal_curves
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import plan_widths
 from ldrf.planning.ranks import Analysis, rank_layers
@@ -34,6 +34,7 @@ from ldrf.runtime.processes import agreed
 from ldrf.runtime.progress import Clock, progress
 from ldrf.saving.journal import open_journal
 from ldrf.tracing.interpreter import Weights
+from ldrf.units.branches import left_out, outside
 from ldrf.units.indices import as_it_stands
 from ldrf.units.targets import Ignore, read_target
 
@@ -112,7 +113,8 @@ def stage_1(run: Run) -> Findings:
     )
     errors = {name: removal.errors for name, removal in removals.items()}
     curves = partial(run.once, "curves", lambda: output_curves(network, surveys, removals, config))
-    plan = agreed(plan_widths(network, run.target, run.ranks, errors, curves, config, run.deployed))
+    priced = partial(run.once, "branches", lambda: priced_branches(network))
+    plan = agreed(plan_widths(network, run.target, run.ranks, errors, curves, config, run.deployed, priced))
     metrics = run.once("metrics", lambda: unit_metrics(network, surveys, config))
     surveys = {name: replace(seen, moments=[]) for name, seen in surveys.items()}  # Gram matrices are done with
     return Findings(plan, surveys, removals, metrics)
@@ -122,15 +124,17 @@ def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], 
     """Cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6); then all units together."""
     network, method, config = run.network, run.method, run.config
     kept: dict[str, Tensor] = {}
+    gone = left_out(network.branches, findings.plan.widths)
     step = method.begin(network, findings, config)
     with run.store() as store:
         walk = Lockstep(network.trace, network.dense, network.calibration, store)
         for index, unit in run.units():
             width, kept[unit.name] = findings.plan.widths[unit.name], torch.arange(unit.width)
-            if width == unit.width and not (walk.diverged and method.repairs_all):
+            walk.leave_out(gone, unit)
+            if not width or (width == unit.width and not (walk.diverged and method.repairs_all)):
                 continue
             walk.advance(unit.start)
-            unit = as_it_stands(unit, network.units, kept)
+            unit = outside(as_it_stands(unit, network.units, kept), gone)
             solved = run.solved(index, unit, lambda unit=unit, width=width: step(walk, unit, width))
             kept[unit.name] = solved.kept
             commit_solution(walk, unit, solved.kept, solved.solution)

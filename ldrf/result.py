@@ -109,7 +109,14 @@ class PruneResult:
     def __str__(self) -> str:
         solved = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
         rows = [
-            (name, full, self.widths[name], rank, f"({rank}, {full}]", *solved.get(name, ("", "", "left as it was")))
+            (
+                name,
+                full,
+                self.widths[name],
+                rank,
+                f"({rank}, {full}]",
+                *solved.get(name, ("", "", self._unsolved(name))),
+            )
             for name, full in self.full_widths.items()
             for rank in (self.ranks[name],)
         ]
@@ -119,6 +126,9 @@ class PruneResult:
             lines += ["", self._judgement(self.held_out)]
         lines += self._memory()
         return "\n".join([*lines, *left_alone(self.skipped)])
+
+    def _unsolved(self, name: str) -> str:
+        return "left as it was" if self.widths[name] else "left out with its branch"
 
     def headline(self) -> str:
         (dense, slim), (before, after) = self.macs, self.parameters

@@ -139,7 +139,7 @@ class Run:
         network, plan = self.network, findings.plan
         return PruneResult(
             model=slim,
-            widths={name: len(neurons) for name, neurons in kept.items()},
+            widths={name: len(neurons) if plan.widths[name] else 0 for name, neurons in kept.items()},
             full_widths=self.full_widths,
             ranks=self.ranks,
             spectra=self.spectra,
@@ -196,7 +196,8 @@ def begin_run(
         deployed = start.once(where, lambda: deploy(network.model, network.example, where))
         tell("deployed", **asdict(deployed.deployment))
     network, spectra = for_target(network, target, config, deployed, planned.plan.widths if planned else None)
-    exact_widths(target, network.units, network.skipped)  # a wrong name is told before the work
+    # A wrong name is told before the work.
+    exact_widths(target, network.units, network.skipped, branches=network.branches)
     warn_of_odd_widths(target, network.units, config.multiple)
     clock("trace")
     tell("traced", units=[unit.name for unit in network.units], skipped=[s.name for s in network.skipped])

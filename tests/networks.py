@@ -77,6 +77,55 @@ class Residual(nn.Module):
         return self.fc(F.adaptive_avg_pool2d(x, 1).flatten(1))
 
 
+class InPlace(nn.Module):
+    """A basic block as torchvision writes it: one ReLU for all calls, which works in place, and a sum in place."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(width, inner, 3, 1, 1, bias=False), nn.BatchNorm2d(inner)
+        self.conv2, self.bn2 = nn.Conv2d(inner, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        y += x
+        return self.relu(y)
+
+
+class Deep(nn.Module):
+    """Three branches that can be left out: two blocks in place, and one with its norms first and no bias at its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.one, self.two = nn.Conv2d(3, 16, 3, padding=1), InPlace(16, 24), InPlace(16, 20)
+        self.norm, self.enter = nn.BatchNorm2d(16), nn.Conv2d(16, 24, 1)
+        self.leave, self.head = nn.Conv2d(24, 16, 3, padding=1, bias=False), nn.Conv2d(16, 8, 1)
+        self.fc = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.two(self.one(F.relu(self.stem(x))))
+        x = x + self.leave(F.relu(self.enter(F.relu(self.norm(x), inplace=True))))
+        return self.fc(F.relu(self.head(x)).mean((2, 3)))
+
+
+class Tokens(nn.Module):
+    """Branches of a transformer: attention that returns a tuple, and an MLP whose outputs are scaled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch, self.norm1, self.norm2 = nn.Conv2d(3, 12, 4, 4), nn.LayerNorm(12), nn.LayerNorm(12)
+        self.attention = nn.MultiheadAttention(12, 3, batch_first=True)
+        self.mlp = nn.Sequential(nn.Linear(12, 20), nn.GELU(), nn.Linear(20, 12))
+        self.scale, self.head = nn.Parameter(torch.ones(12)), nn.Linear(12, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        y = self.norm1(x)
+        x = x + self.attention(y, y, y, need_weights=False)[0]
+        x = x + self.scale * self.mlp(self.norm2(x))
+        return self.head(x.mean(1))
+
+
 class Bottleneck(nn.Module):
     """A 1 x 1, 3 x 3, 1 x 1 branch beside a projected shortcut, as in ResNet-50."""
 

@@ -10,6 +10,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from ldrf.calibration.branch_means import droppable_branches
 from ldrf.calibration.calibration_set import Calibration, read_calibration
 from ldrf.config import PruneConfig, byte_count
 from ldrf.errors import LdrfError, LdrfWarning, first_line
@@ -31,6 +32,7 @@ from ldrf.tracing.export import working_copy
 from ldrf.tracing.interpreter import Weights, folded
 from ldrf.tracing.trace import Trace, trace
 from ldrf.tracing.wrappers import unwrapped
+from ldrf.units.branches import Branch
 from ldrf.units.targets import Ignore, ignored_modules
 from ldrf.units.trial_cuts import usable_units
 from ldrf.units.unfollowed import unfollowed_layers
@@ -50,6 +52,7 @@ class Network:
     protected: frozenset[str]
     calibration: Calibration
     device: torch.device = CPU  # where it is run
+    branches: tuple[Branch, ...] = ()  # that a plan may leave out, where that is asked for (depth)
 
     def room(self, config: PruneConfig) -> int:
         """Bytes for activations in the memory of the device that the network is run on."""
@@ -124,7 +127,10 @@ def _read_network(
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))
     left = [skip for unit in coupled for skip in left_coupled(unit)]
     reasons = {s.name: s for s in (*skipped, *left)}  # calls of one shared layer are listed once
-    network = Network(model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration, there)
+    branches = droppable_branches(graph, dense, copied, calibration, units, protected) if config.depth else ()
+    network = Network(
+        model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration, there, branches
+    )
     return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
 
 

@@ -17,7 +17,9 @@ from ldrf.inputs import Inputs, repeated
 from ldrf.runtime.device import CPU
 from ldrf.runtime.processes import from_first
 from ldrf.tracing.export import working_copy
+from ldrf.units.branches import Branch, left_out
 from ldrf.units.indices import covering, surviving
+from ldrf.units.left_out import leave_out
 from ldrf.units.module_surgery import cut_plainly
 from ldrf.units.unit import Unit
 
@@ -46,17 +48,28 @@ class Deployed:
         """Seconds of one call of the dense network."""
         return from_first(lambda: self._time({"dense": self.dense})).seconds["dense"]
 
-    def time_cut(self, units: tuple[Unit, ...], widths: Mapping[str, int], careful: bool = False) -> Timed:
-        """The dense network and one with these widths, in turns; for longer if ``careful``."""
-        least = CAREFUL if careful else 0.0
-        return from_first(lambda: self._time({"dense": self.dense, "slim": self._cut(units, widths)}, least))
+    def time_cut(
+        self,
+        units: tuple[Unit, ...],
+        widths: Mapping[str, int],
+        branches: tuple[Branch, ...] = (),
+        careful: bool = False,
+    ) -> Timed:
+        """The dense network and one with these widths, in turns; for longer if ``careful``.
 
-    def _cut(self, units: tuple[Unit, ...], widths: Mapping[str, int]) -> Prepared:
+        ``branches`` whose widths are 0 are left out of it.
+        """
+        gone, least = left_out(branches, widths), CAREFUL if careful else 0.0
+        return from_first(lambda: self._time({"dense": self.dense, "slim": self._cut(units, widths, gone)}, least))
+
+    def _cut(self, units: tuple[Unit, ...], widths: Mapping[str, int], gone: tuple[Branch, ...]) -> Prepared:
         """A network of these widths: which neurons stay does not matter to the clock."""
-        kept = {unit.name: covering(unit, torch.arange(widths[unit.name])) for unit in units}
+        there = tuple(unit for unit in units if widths[unit.name])
+        kept = {unit.name: covering(unit, torch.arange(widths[unit.name])) for unit in there}
         slim = copy.deepcopy(self.model)
-        cut_plainly(slim, units, kept)
-        quick = self.dense.cut(slim, surviving(units, kept))
+        cut_plainly(slim, there, kept)
+        leave_out(slim, (stand_in for branch in gone for stand_in in branch.stand_ins))
+        quick = None if gone else self.dense.cut(slim, surviving(there, kept))
         return quick or self.runtime.prepare(slim, self.inputs, self.deployment.threads)
 
     def _time(self, networks: Mapping[str, Prepared], least: float = 0.0) -> Timed:

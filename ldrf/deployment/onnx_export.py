@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ldrf.errors import LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.tracing.export import export_program, free_batch
+from ldrf.units.left_out import stand_ins_of
 
 
 def export_onnx(module: nn.Module, inputs: Inputs, path: Path) -> None:
@@ -34,6 +35,35 @@ def export_onnx(module: nn.Module, inputs: Inputs, path: Path) -> None:
             )
         except Exception as problem:
             raise LdrfError(f"{type(module).__name__} cannot be written as ONNX: {first_line(problem)}") from problem
+    if stand_ins_of(module):
+        _add_constants_as_they_are(path)
+
+
+def _add_constants_as_they_are(path: Path) -> None:
+    """Constants in place of branches are added without being spread to the size of the map first."""
+    import onnx
+
+    model = onnx.load(path)
+    graph = model.graph
+    shapes = {v.name: _shape(v) for v in (*graph.value_info, *graph.input, *graph.output)}
+    constants = {tensor.name for tensor in graph.initializer}
+    spread = {n.output[0]: n.input[0] for n in graph.node if n.op_type == "Expand" and n.input[0] in constants}
+    for node in graph.node:
+        wide = [name for name in node.input if name in spread] if node.op_type == "Add" else []
+        others = [name for name in node.input if name not in spread]
+        if wide and others and shapes.get(others[0]) and shapes.get(others[0]) == shapes.get(node.output[0]):
+            node.input[list(node.input).index(wide[0])] = spread[wide[0]]
+    for _ in range(3):  # the spreading itself, then what it alone read: a shape, and the sizes it was put together from
+        read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+        for node in [n for n in graph.node if n.op_type in ("Expand", "Concat", "Shape")]:
+            if not read & set(node.output):
+                graph.node.remove(node)
+    onnx.save(model, path)
+
+
+def _shape(value: Any) -> list[Any]:
+    """A value's sizes, numbers or names; none where they are not known."""
+    return [dim.dim_param or dim.dim_value for dim in value.type.tensor_type.shape.dim]
 
 
 def need_onnx(*names: str) -> None:

@@ -9,6 +9,7 @@ import copy
 import json
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from ldrf.errors import LdrfError, first_line
 from ldrf.saving.checkpoint import storable_tensors
+from ldrf.units.left_out import leave_out, read_stand_ins, stand_ins_of
 from ldrf.units.module_surgery import write_sizes, write_tensors
 
 ENTRY = "ldrf"  # of config.json
@@ -44,6 +46,7 @@ def save_pretrained(slim: Any, folder: str | Path) -> bool:
         slim.generation_config.save_pretrained(folder)
     path, dense = folder / "config.json", _empty(type(slim), slim.config)
     differ = {"shapes": _other_shapes(slim, dense), "numbers": _other_numbers(slim, dense)}
+    differ |= {"left_out": [asdict(stand_in) for stand_in in stand_ins_of(slim)]}
     config = {**json.loads(path.read_text()), ENTRY: {"class": type(slim).__name__, **differ}}
     path.write_text(json.dumps(config, indent=2) + "\n")
     return False
@@ -66,6 +69,10 @@ def from_pretrained(folder: str | Path, kind: type | None = None) -> Any:
         return kind.from_pretrained(folder).eval()  # pyright: ignore[reportAttributeAccessIssue]
     config = kind.config_class.from_pretrained(folder)  # pyright: ignore[reportAttributeAccessIssue]
     model = kind(config)
+    try:
+        leave_out(model, read_stand_ins(written[ENTRY].get("left_out") or [], model))
+    except ValueError as problem:
+        raise LdrfError(f"'{folder}' does not fit {name}: {problem}.") from problem
     own, shapes = model.state_dict(), written[ENTRY]["shapes"]
     unknown = [tensor for tensor, shape in shapes.items() if tensor not in own or len(shape) != own[tensor].ndim]
     if unknown:

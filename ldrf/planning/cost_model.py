@@ -1,7 +1,7 @@
 """What a network costs as a function of its units' widths: a sum of products of widths."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
@@ -21,6 +21,8 @@ class Cost(Protocol):
     def saving(self, unit: str, widths: Mapping[str, int], lower: int) -> float: ...
 
     def change(self, widths: Mapping[str, int], moved: Mapping[str, int]) -> float: ...
+
+    def without(self, units: Collection[str]) -> "Cost": ...
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class CostModel:
         return sum(
             t.factor * (math.prod(now[u] for u in t.units) - math.prod(widths[u] for u in t.units)) for t in terms
         )
+
+    def without(self, units: Collection[str]) -> "CostModel":
+        """The cost of the network that lacks these units and everything that reads or makes them."""
+        terms = tuple(term for term in self.terms if not any(unit in units for unit in term.units))
+        return CostModel(terms, self.fixed, {name: width for name, width in self.full.items() if name not in units})
 
     @cached_property
     def _terms_of(self) -> dict[str, list[tuple[Term, int]]]:

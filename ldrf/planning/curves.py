@@ -8,7 +8,8 @@ from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
 from ldrf.channels.attention_scores import score_errors
 from ldrf.config import PruneConfig
-from ldrf.planning.sensitivity import output_errors
+from ldrf.planning.depth_allocation import PricedBranch
+from ldrf.planning.sensitivity import branch_errors, output_errors
 from ldrf.runtime.device import exact
 from ldrf.runtime.processes import joined, turns
 from ldrf.runtime.progress import progress
@@ -28,8 +29,8 @@ def removal_curves(
     picks = picks and config.selection == "second-order"
     wanted = network.units if picks or config.allocation == "error" else ()
     if target.widths is not None or target.keep is not None:
-        asked = exact_widths(target, network.units, network.skipped, config.multiple)
-        wanted = tuple(u for u in network.units if picks and asked[u.name] < u.width)
+        asked = exact_widths(target, network.units, network.skipped, config.multiple, network.branches)
+        wanted = tuple(u for u in network.units if picks and 0 < asked[u.name] < u.width)
     units = {u.name: u for u in wanted}
     mine = progress(turns(list(units)), "error curves")
     removals = joined({name: removal_curve(network, units[name], surveys[name], config) for name in mine})
@@ -73,3 +74,11 @@ def output_curves(
         errors = removals[unit.name].errors
         curves[unit.name] = errors * (measured[unit.name] / max(float(errors[trial[unit.name]]), 1e-12))
     return curves
+
+
+def priced_branches(network: Network) -> tuple[PricedBranch, ...]:
+    """The branches that may be left out, with what that changes in the network's outputs."""
+    known = {unit.name for unit in network.units}
+    errors = branch_errors(network, EXAMPLES, progress) if network.branches else {}
+    priced = [(tuple(u for u in b.units if u in known), errors[b.name]) for b in network.branches]
+    return tuple(PricedBranch(units, error) for units, error in priced if units)

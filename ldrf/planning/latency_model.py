@@ -1,6 +1,6 @@
 """Seconds of a network as a function of its units' widths, from measured tables of its layers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
@@ -34,10 +34,10 @@ class LayerCost:
         return tuple(dict.fromkeys((*self.inputs.per, *self.outputs.per)))
 
     def at(self, widths: Mapping[str, int]) -> float:
-        """Seconds with these widths."""
+        """Seconds with these widths; none where no inputs or outputs are left, as the layer's branch is left out."""
         size = self.inputs.at(widths), self.outputs.at(widths)
         if size not in self.known:
-            self.known[size] = self.scale * self.table.at(*size)
+            self.known[size] = self.scale * self.table.at(*size) if all(size) else 0.0
         return self.known[size]
 
 
@@ -60,6 +60,11 @@ class LatencyModel:
         now = {**widths, **moved}
         layers = {id(layer): layer for unit in moved for layer in self.layers_of.get(unit, ())}.values()
         return sum(layer.at(now) - layer.at(widths) for layer in layers)
+
+    def without(self, units: Collection[str]) -> "LatencyModel":
+        """The time of the network that lacks these units and every layer that reads or makes them."""
+        layers = tuple(layer for layer in self.layers if not any(unit in units for unit in layer.units))
+        return LatencyModel(layers, self.fixed, {name: width for name, width in self.full.items() if name not in units})
 
     @cached_property
     def layers_of(self) -> dict[str, list[LayerCost]]:

@@ -12,6 +12,7 @@ from ldrf.deployment.latency import Latency, LayerTime
 from ldrf.deployment.stopwatch import Timed
 from ldrf.errors import LdrfError, OutOfReach
 from ldrf.planning.allocation import reachable
+from ldrf.planning.depth_allocation import PricedBranch, allocate_with_depth, with_zeros
 from ldrf.planning.latency_model import LatencyModel, latency_model
 from ldrf.planning.time_allocation import allocate_by_time
 from ldrf.units.targets import Target
@@ -68,15 +69,20 @@ def plan_by_latency(
     deployed: Deployed,
     curves: Mapping[str, Tensor] | None,
     allocate: Allocate | None = None,
+    branches: tuple[PricedBranch, ...] = (),
 ) -> tuple[dict[str, int], Latency]:
     """Widths whose network reaches the target on the clock, and what was measured of it.
 
-    ``allocate`` finds widths for a ratio; by default they are those of the least error by ``curves``.
+    ``allocate`` finds widths for a ratio; by default they are those of the least error by ``curves``, where
+    ``branches`` may be left out.
     """
     ratio = asked_ratio(target, deployed)
     model = latency_model(network.trace, network.units, choices, deployed)
-    plan = allocate or (lambda model, ratio: allocate_by_time(model, ratio, curves or {}, choices))
-    trial = _corrected(network, choices, deployed, model, plan, ratio)
+
+    def by_error(model: LatencyModel, ratio: float) -> dict[str, int]:
+        return allocate_with_depth(allocate_by_time, model, ratio, curves or {}, choices, branches)
+
+    trial = _corrected(network, with_zeros(choices, branches), deployed, model, allocate or by_error, ratio)
     return trial.widths, _record(deployed, model, trial, _expected(model, choices, curves))
 
 
@@ -112,9 +118,9 @@ def _corrected(
 
 def _timed(network: Network, model: LatencyModel, deployed: Deployed, widths: dict[str, int], ratio: float) -> Trial:
     """A plan on the clock; one that looks right is timed for longer."""
-    timed = deployed.time_cut(network.units, widths)
+    timed = deployed.time_cut(network.units, widths, network.branches)
     if ratio / NEAR <= timed.ratio() <= ratio * NEAR:
-        timed = deployed.time_cut(network.units, widths, careful=True)
+        timed = deployed.time_cut(network.units, widths, network.branches, careful=True)
     return Trial(_share(model, widths), widths, timed)
 
 

@@ -12,6 +12,7 @@ from ldrf.config import PruneConfig
 from ldrf.deployment.deployed import Deployed
 from ldrf.deployment.latency import Latency
 from ldrf.planning.allocation import allocate_by_error, allocate_by_share, check_reachable, reachable
+from ldrf.planning.depth_allocation import PricedBranch, allocate_with_depth, with_zeros
 from ldrf.planning.latency_plan import needs_coupled, plan_by_latency
 from ldrf.planning.objective import Objective
 from ldrf.planning.ranks import unit_ranks, unit_spectra
@@ -91,25 +92,29 @@ def plan_widths(
     curves: Callable[[], dict[str, Tensor]],
     config: PruneConfig,
     deployed: Deployed | None = None,
+    priced: Callable[[], tuple[PricedBranch, ...]] = tuple,
 ) -> Plan:
     """Widths that meet the target at the least estimated damage, or as the configured rule says.
 
-    ``errors`` are those of the layers that read each unit, at every width; ``curves`` gives those of the outputs.
+    ``errors`` are those of the layers that read each unit, at every width; ``curves`` gives those of the outputs, and
+    ``priced`` the branches that may be left out.
     """
     if target.widths is not None or target.keep is not None:
-        return Plan(exact_widths(target, network.units, network.skipped, config.multiple), errors, "readers")
+        exact = exact_widths(target, network.units, network.skipped, config.multiple, network.branches)
+        return Plan(exact, errors, "readers")
     choices = choices_of(network.units, ranks, config)
     if deployed is not None:
-        return _plan_by_latency(network, target, choices, errors, curves, config, deployed)
+        return _plan_by_latency(network, target, choices, errors, curves, config, deployed, priced)
     objective = _objective(target)
     cost = objective.cost(network)
-    check_reachable(cost, choices, target.ratio, objective.label, config.energy)
+    check_reachable(cost, with_zeros(choices, network.branches), target.ratio, objective.label, config.energy)
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, target.ratio, choices), errors, "readers")
     if config.allocation == "paper":
         return Plan(allocate_by_share(cost, target.ratio, choices, depth_bias=0.5), errors, "readers")
     estimated = curves()
-    return Plan(allocate_by_error(cost, target.ratio, estimated, choices), estimated, "outputs")
+    widths = allocate_with_depth(allocate_by_error, cost, target.ratio, estimated, choices, priced())
+    return Plan(widths, estimated, "outputs")
 
 
 def _plan_by_latency(
@@ -120,11 +125,12 @@ def _plan_by_latency(
     curves: Callable[[], dict[str, Tensor]],
     config: PruneConfig,
     deployed: Deployed,
+    priced: Callable[[], tuple[PricedBranch, ...]],
 ) -> Plan:
     """Widths that reach the target on the clock, by error curves or as the configured rule says."""
     if config.allocation == "error":
         estimated = curves()
-        widths, latency = plan_by_latency(network, target, choices, deployed, estimated)
+        widths, latency = plan_by_latency(network, target, choices, deployed, estimated, branches=priced())
         return Plan(widths, estimated, "outputs", latency)
     bias = 0.5 if config.allocation == "paper" else 0.0
     share = partial(allocate_by_share, choices=choices, depth_bias=bias)

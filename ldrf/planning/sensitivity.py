@@ -4,7 +4,8 @@ Each unit in turn is cut to a trial width in the dense network, its consumers re
 change of the network's outputs is measured. The ratio to the unit's own error weighs its error curve.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ldrf.runtime.processes import sum_all, sum_over
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.tracing.trace import Trace
+from ldrf.units.branches import without
 from ldrf.units.columns import reader_columns
 from ldrf.units.indices import stays
 from ldrf.units.unit import Consumer, Unit
@@ -45,7 +47,14 @@ def repaired(
     return single(full.T.reshape(weight.shape), weight), single(constant, weight)
 
 
-@torch.no_grad()
+@dataclass(frozen=True)
+class Trial:
+    """Weights to try, and the graph position from which on they make a difference."""
+
+    weights: Weights
+    first: int
+
+
 def output_errors(
     network: Network,
     surveys: dict[str, Survey],
@@ -56,15 +65,34 @@ def output_errors(
     progress: Any,
 ) -> dict[str, float]:
     """Relative squared change of the outputs when each unit alone is cut to its trial width."""
+    trace = network.trace
+    trials = {
+        u.name: Trial(
+            _cut_alone(network, u, surveys, removals, trial, damping),
+            u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers),
+        )
+        for u in network.units
+    }
+    return _measured(network, trials, examples, progress, "sensitivity")
+
+
+def branch_errors(network: Network, examples: int, progress: Any) -> dict[str, float]:
+    """Relative squared change of the outputs when each branch alone is replaced by its mean."""
+    trials = {b.name: Trial(without(network.dense, (b,)), network.trace.index(b.end)) for b in network.branches}
+    return _measured(network, trials, examples, progress, "branches")
+
+
+@torch.no_grad()
+def _measured(network: Network, cut: Mapping[str, Trial], examples: int, progress: Any, bar: str) -> dict[str, float]:
+    """Relative squared change of the outputs in each trial, on held-out images."""
     calibration = network.calibration
     chunks: list[int] = []
     for index in sorted(calibration.held_out):
         chunks.append(index)
         if sum(calibration.sizes[i] for i in chunks) >= examples:
             break
-    cut = {unit.name: _cut_alone(network, unit, surveys, removals, trial, damping) for unit in network.units}
     errors = torch.zeros(len(cut), dtype=torch.float64)
-    for index in progress(chunks, "sensitivity"):
+    for index in progress(chunks, bar):
         own = bool(calibration.own([index]))
         before = _dense_outputs(network, calibration.chunks[index]) if own else {}
         spreads = _spreads(before, calibration.sizes[index])
@@ -107,18 +135,15 @@ def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
 
 
 def _changes(
-    network: Network, cut: dict[str, Weights], chunk: Inputs, before: dict[str, Tensor]
+    network: Network, cut: Mapping[str, Trial], chunk: Inputs, before: dict[str, Tensor]
 ) -> Iterator[tuple[str, dict[str, float]]]:
-    """Squared change of every output for each unit; each trial runs only from its first change on."""
+    """Squared change of every output for each trial, which runs only from its first change on."""
     trace, end = network.trace, len(network.trace.nodes)
     values, at = input_values(trace, chunk, network.dense.device), 0
-    first = {
-        u.name: u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers) for u in network.units
-    }
-    for name in sorted(first, key=first.__getitem__):
-        run_lean(trace, network.dense, at, first[name], values)
-        at = first[name]
-        now = _outputs(trace, run_lean(trace, cut[name], at, end, dict(values)))
+    for name, trial in sorted(cut.items(), key=lambda item: item[1].first):
+        run_lean(trace, network.dense, at, trial.first, values)
+        at = trial.first
+        now = _outputs(trace, run_lean(trace, trial.weights, at, end, dict(values)))
         yield name, {output: float((now[output] - before[output]).square().sum()) for output in before}
 
 

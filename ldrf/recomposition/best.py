@@ -19,6 +19,7 @@ from ldrf.runtime.processes import sum_over
 from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import Values, input_values, run_lean
+from ldrf.units.branches import without
 from ldrf.units.indices import Kept, cut_weights
 
 
@@ -52,7 +53,9 @@ def choose(network: Network, walk: Lockstep, kept: Kept, judged: bool, together:
     """
     if not judged or not walk.diverged:
         return Chosen(walk.slim, walk.changed, None)
-    plain, moved = cut_weights(network.trace, network.units, network.dense, kept), together or walk.slim
+    gone = [branch for branch in network.branches if branch.end in walk.slim.constants]
+    dense, moved = without(network.dense, gone), together or walk.slim
+    plain = cut_weights(network.trace, network.units, dense, kept)
     cut, alone, error = held_out_errors(network, (plain, walk.slim, moved))
     if not error < alone:
         moved, error = walk.slim, alone

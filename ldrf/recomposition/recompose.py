@@ -1,5 +1,7 @@
 """Write slim tensors into a copy of the user's model (Alg. 1, stage 3): same class, same depth, same names.
 
+Modules of a branch that was left out keep their names, and stand-ins take their places.
+
 Norms that were folded for the maths are restored: they get fresh statistics and an affine part so that layer and
 norm together compute the folded layer.
 """
@@ -19,6 +21,7 @@ from ldrf.tracing.layer import transposed_kernel
 from ldrf.tracing.lean_run import input_values, run_lean
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.indices import stated_sizes
+from ldrf.units.left_out import constant_tensors, leave_out
 from ldrf.units.module_surgery import cut_tensors, write_sizes, write_tensors
 
 
@@ -45,6 +48,11 @@ def recompose(
             tensors |= _restored(layer, slim.layer(layer.node), statistics.get(layer.node))
     write_tensors(copied, tensors)
     write_sizes(copied, stated_sizes(network.units, kept))
+    for branch in network.branches:
+        if branch.end in slim.constants:
+            leave_out(copied, branch.stand_ins)
+            values = slim.constants[branch.end].values
+            write_tensors(copied, constant_tensors(branch.stand_ins, values, copied))
     return copied
 
 

@@ -16,6 +16,7 @@ from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values, read_by
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.trace import Trace
+from ldrf.units.branches import Branch, without
 from ldrf.units.unit import Unit
 
 
@@ -52,6 +53,7 @@ class Lockstep:
     def changed(self) -> set[str]:
         """Nodes of the layers whose own slim weights are no longer the dense ones; a tied head has none of its own."""
         own = (la.node for la in self.trace.layers if self.trace.called.get(la.weight, 1) == 1)
+        own = (node for node in own if node not in self.slim.idle)
         return {node for node in own if self.slim.layers[node] is not self.dense.layers[node]}
 
     def weights(self, net: Owner) -> Weights:
@@ -87,6 +89,13 @@ class Lockstep:
         """Names of values that are read from this position on, or are outputs."""
         later = self.trace.nodes[position:]
         return {name for node in later for name in read_by(node)} | set(self.trace.outputs)
+
+    def leave_out(self, branches: Iterable[Branch], unit: Unit) -> None:
+        """Leave those of the branches out of the slim network that the unit's reconstruction reaches."""
+        due = [b for b in branches if b.end not in self.slim.constants and self.trace.index(b.end) <= unit.end]
+        if due:
+            self.advance(unit.start)
+            self.commit(without(self.slim, due))
 
     def commit(self, slim: Weights) -> None:
         """Take over new slim weights; from the first change on the slim network has a frontier of its own."""

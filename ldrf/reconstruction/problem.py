@@ -113,7 +113,7 @@ def _rest(value: Tensor, dim: int, outputs: np.ndarray | None) -> Tensor:
 def collect(problem: Problem) -> None:
     """Store per chunk the producer's slim input, the consumers' targets and whatever else the path reads."""
     walk, unit, trace = problem.walk, problem.unit, problem.trace
-    side = side_inputs(problem.path, unit, trace)
+    side = side_inputs(problem.path, unit, trace) - walk.slim.idle
     end = _slim_end(problem, side)
     for chunk in walk.store.in_turn(walk.calibration.own(), "dense", "slim"):
         give_back(chunk)

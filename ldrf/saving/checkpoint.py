@@ -7,7 +7,7 @@ import copy
 import hashlib
 import json
 import shutil
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from ldrf.runtime.processes import is_first
 from ldrf.saving.fitting import check_fits, check_runs
 from ldrf.saving.journal import check_belongs
 from ldrf.tracing.wrappers import unwrapped
+from ldrf.units.left_out import leave_out, read_stand_ins, stand_ins_of
 from ldrf.units.module_surgery import write_sizes, write_tensors
 
 CARRIED = "ldrf_record"  # the attribute of a loaded model with the record it came with
@@ -125,6 +126,7 @@ def _record(
     return {
         **figures,
         "class": type(result.model).__name__,
+        "left_out": [asdict(stand_in) for stand_in in stand_ins_of(result.model)],
         "metrics": {**costs, **metrics},
         "source": source,
         "shapes": {name: list(t.shape) for name, t in tensors.items()},
@@ -146,6 +148,7 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
         )
     tensors = _read_weights(folder / WEIGHTS, record, model)
     copied = copy.deepcopy(model)
+    _leave_out(folder, record, copied)
     state = copied.state_dict()
     check_fits(folder, tensors, state)
     write_tensors(copied, {n: t for n, t in tensors.items() if t.shape != state[n].shape})
@@ -154,6 +157,14 @@ def load(folder: str | Path, model: nn.Module) -> nn.Module:
     check_runs(folder, record.get("inputs"), model, copied)
     vars(copied)[CARRIED] = record
     return copied.eval()
+
+
+def _leave_out(folder: Path, record: dict[str, Any], model: nn.Module) -> None:
+    """Put stand-ins into ``model`` where the record says that branches are left out."""
+    try:
+        leave_out(model, read_stand_ins(record.get("left_out") or [], model))
+    except ValueError as problem:
+        raise LdrfError(f"'{folder}' does not fit this model: {problem}.") from problem
 
 
 def _sizes(folder: Path, record: dict[str, Any], model: nn.Module) -> dict[str, int]:

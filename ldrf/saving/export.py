@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.deployment.onnx_export import export_onnx, need_onnx, onnx_runner
@@ -19,9 +19,10 @@ from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.device import Device, exact, find_device, model_device
 from ldrf.saving.checkpoint import storable_tensors
-from ldrf.tracing.export import export_program
+from ldrf.tracing.export import export_program, known_size
 from ldrf.tracing.throwaway import without_cache
 from ldrf.tracing.wrappers import unwrapped
+from ldrf.units.left_out import stand_ins_of
 
 Format = Literal["onnx", "pt2", "state-dict"]
 SUFFIXES: dict[str, Format] = {
@@ -127,9 +128,18 @@ def _write_pt2(module: nn.Module, inputs: Inputs, path: Path) -> float:
     """Write what ``torch.export.load`` reads, without ldrf and without the model's own code."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        torch.export.save(export_program(module, inputs), path)
+        program = export_program(module, inputs)
+        if stand_ins_of(module):
+            program.graph.eliminate_dead_code(lambda n: n.is_impure() and not _is_empty(n))
+        torch.export.save(program, path)
         loaded = torch.export.load(path).module()
     return _difference(module, inputs, lambda part: pytree.tree_leaves(part.call(loaded)))
+
+
+def _is_empty(node: fx.Node) -> bool:
+    """Whether a call gives no numbers, as those of a branch that is left out do."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, Tensor) and 0 in [known_size(size) for size in value.shape]
 
 
 def _write_state(module: nn.Module, inputs: Inputs, path: Path) -> float:

@@ -1,7 +1,7 @@
 """Run any stretch of a traced network with weights of one's own; BatchNorms behind layers are folded into them."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,6 +16,23 @@ from ldrf.tracing.trace import Trace
 
 
 @dataclass(frozen=True)
+class Constant:
+    """What a call gives instead of being run: one value per channel [n].
+
+    The channels are the outputs of the layer with this ``weight``. They lie in dimension ``dim`` of ``dims``.
+    """
+
+    values: Tensor
+    dim: int
+    dims: int
+    weight: str
+
+    def shaped(self, device: torch.device) -> Tensor:
+        """The values as a tensor that is added to a map of any size."""
+        return self.values.to(device).view([-1 if dim == self.dim else 1 for dim in range(self.dims)])
+
+
+@dataclass(frozen=True)
 class Weights:
     """What a run needs beside its inputs: folded (weight, bias) by layer node, other tensors by placeholder.
 
@@ -27,6 +44,8 @@ class Weights:
     tensors: dict[str, Tensor]
     device: torch.device = CPU
     precision: str = "float32"  # of convolutions and products
+    constants: dict[str, Constant] = field(default_factory=dict)  # by node, where a branch is left out
+    idle: frozenset[str] = frozenset()  # calls of such branches, which are not run
 
     @property
     def home(self) -> torch.device:
@@ -96,9 +115,11 @@ def run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[s
 def _run(trace: Trace, weights: Weights, nodes: Iterable[fx.Node], values: dict[str, Any]) -> dict[str, Any]:
     fused = trace.fused
     for node in nodes:
-        if node.name in values:
+        if node.name in values or node.name in weights.idle:
             continue
-        if node.name in weights.layers:
+        if node.name in weights.constants:
+            values[node.name] = weights.constants[node.name].shaped(weights.device)
+        elif node.name in weights.layers:
             layer, x = trace.layer_at[node.name], values[source_of(node)]
             values[node.name] = apply_affine(layer, x, *weights.layer(node.name))
         elif node.name in fused:  # the getitem behind a folded norm: the layer's own output

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ldrf.channels.flow import FIXED, Slice
-from ldrf.tracing.interpreter import Weights
+from ldrf.tracing.interpreter import Constant, Weights
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.unit import Consumer, Unit, row_slices
 
@@ -136,7 +136,15 @@ def cut_to(trace: Trace, weights: Weights, left: Left) -> Weights:
     tensors = {holder: cut_tensor(weights.tensors[holder], name, left) for holder, name in holders}
     cut = [layer for layer in trace.layers if layer.weight in named]
     layers = {layer.node: _cut_layer(layer, weights.layers[layer.node], left) for layer in cut}
-    return weights.with_tensors(tensors).with_layers(layers)
+    rows = {layer.weight: left.get((layer.weight, layer.row_dim)) for layer in cut}
+    constants = {
+        node: _cut_constant(constant, rows.get(constant.weight)) for node, constant in weights.constants.items()
+    }
+    return replace(weights.with_tensors(tensors).with_layers(layers), constants=constants)
+
+
+def _cut_constant(constant: Constant, rows: np.ndarray | None) -> Constant:
+    return constant if rows is None else replace(constant, values=_select(constant.values, 0, rows))
 
 
 def cut_tensor(tensor: Tensor, name: str, left: Left) -> Tensor:

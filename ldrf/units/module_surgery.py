@@ -1,4 +1,4 @@
-"""Tensors cut and written into the modules of a copy: the only file that changes modules."""
+"""Tensors cut and written into the modules of a copy: beside ``left_out.py`` the only file that changes modules."""
 
 from collections.abc import Iterable, Mapping
 

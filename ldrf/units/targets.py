@@ -13,6 +13,7 @@ from torch import nn
 from ldrf.config import Deployment, milliseconds
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.registry import OBJECTIVES
+from ldrf.units.branches import Branch
 from ldrf.units.indices import least_width
 from ldrf.units.unit import Skipped, Unit
 from ldrf.units.width_choices import nearest_choice, odd_widths, width_choices
@@ -95,11 +96,16 @@ def _named_ratio(objective: Any) -> tuple[str, Any]:
 
 
 def exact_widths(
-    target: Target, units: tuple[Unit, ...], skipped: tuple[Skipped, ...], multiple: int = 1
+    target: Target,
+    units: tuple[Unit, ...],
+    skipped: tuple[Skipped, ...],
+    multiple: int = 1,
+    branches: tuple[Branch, ...] = (),
 ) -> dict[str, int]:
     """Explicit widths for every unit from ``widths=`` or ``keep=``; units that are not named stay whole.
 
-    Widths are taken as they are given, shares go to the nearest of the unit's multiples.
+    Widths are taken as they are given, shares go to the nearest of the unit's multiples. A width of 0 leaves the
+    unit's whole branch out.
     """
     known = {u.name: u for u in units}
     asked: Mapping[str, Any] = target.widths if target.widths is not None else target.keep or {}
@@ -109,13 +115,23 @@ def exact_widths(
         if name not in known:
             raise LdrfError(_unknown(what, name, units, skipped))
         unit = known[name]
-        widths[name] = _width(unit, value) if what == "widths" else _share(unit, value, multiple)
+        branch = _branch_of(name, branches) if what == "widths" and value == 0 and type(value) is not bool else None
+        if branch is not None:
+            widths |= {other: 0 for other in branch.units if other in known}
+        else:
+            widths[name] = _width(unit, value) if what == "widths" else _share(unit, value, multiple)
     return widths
+
+
+def _branch_of(name: str, branches: tuple[Branch, ...]) -> Branch | None:
+    """The smallest branch with this unit."""
+    own = [branch for branch in branches if name in branch.units]
+    return min(own, key=lambda branch: len(branch.calls), default=None)
 
 
 def warn_of_odd_widths(target: Target, units: tuple[Unit, ...], multiple: int) -> None:
     """Say once where widths given by hand fill no whole blocks of channels."""
-    odd = odd_widths(units, target.widths or {}, multiple)
+    odd = odd_widths(units, {name: width for name, width in (target.widths or {}).items() if width != 0}, multiple)
     if odd:
         name, better = next(iter(odd.items()))
         others = f" (and {len(odd) - 1} more)" if len(odd) > 1 else ""
@@ -130,8 +146,9 @@ def warn_of_odd_widths(target: Target, units: tuple[Unit, ...], multiple: int) -
 def _width(unit: Unit, value: Any) -> int:
     least, full = least_width(unit), unit.width
     if isinstance(value, bool) or not isinstance(value, Integral) or not least <= int(value) <= full:
+        hint = " (0 leaves a residual branch out, with depth=True)" if value == 0 and value is not False else ""
         raise LdrfError(
-            f"The width of '{unit.name}' must be a whole number from {least} to {full}. Got {value!r} instead."
+            f"The width of '{unit.name}' must be a whole number from {least} to {full}. Got {value!r} instead{hint}."
         )
     return int(value)
 
