@@ -93,6 +93,7 @@ class PruneResult:
     computed: Computed | None = None
     latency: Latency | None = None  # what the clock said of these widths, where a latency was asked for
     tried: tuple[Tried, ...] = ()  # the way to a budget of points, where one was given
+    parts: tuple[str, ...] = ()  # the submodules that were pruned within the whole, where that was not traced
 
     @property
     def seed(self) -> int:
@@ -162,6 +163,7 @@ class PruneResult:
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
             "latency": None if self.latency is None else self.latency.as_dict(),
             "tried": [asdict(trial) for trial in self.tried],
+            "parts": list(self.parts),
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,
