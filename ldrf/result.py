@@ -116,6 +116,8 @@ class PruneResult:
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
+        if self.parts:
+            lines += ["", f"MACs and parameters are those of the whole model; pruned in it: {', '.join(self.parts)}."]
         if self.held_out is not None:
             lines += ["", self._judgement(self.held_out)]
         lines += self._memory()

@@ -7,16 +7,17 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from ldrf.calibration.finding_parts import find_parts, naming_parts, takes_lists
 from ldrf.calibration.network import Network, check_prunable, read_network, smaller_chunks
-from ldrf.calibration.finding_parts import find_parts, takes_lists
 from ldrf.calibration.parts import PartsOf, read_parts
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.deployment.gain import warn_of_small_gain
-from ldrf.errors import LdrfError, first_line
+from ldrf.errors import CannotTrace, LdrfError, first_line
 from ldrf.events import OnEvent, teller
 from ldrf.files.checksums import fingerprint
+from ldrf.inputs import Inputs
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
 from ldrf.planning.objectives.speedup import network_macs
@@ -205,7 +206,9 @@ def read_whole_or_parts(
     if parts is None:
         try:
             return read_start(model, batches, ignore, method, config, device, several), None
-        except LdrfError:
+        except LdrfError as problem:
+            if isinstance(problem, CannotTrace):
+                raise naming_parts(problem, model, batches) from problem
             if not takes_lists(model, batches):
                 raise
         parts = find_parts(model, batches)
@@ -220,6 +223,8 @@ def begin_run(
     """A run towards a target: units, spectra and ranks, and the runtime in which a latency is asked for."""
     clock, tell = clock or Clock(), teller(on_event)
     network, config = start.network, start.config
+    if network.whole is not None and target.deployment is not None:
+        raise LdrfError("A latency is that of a whole model: with parts, ask for speedup=, params=, widths= or keep=.")
     journal.begin(network, target, start.method.name, config, start.labels)
     planned, where = journal.findings(), target.deployment
     deployed = None
@@ -246,9 +251,18 @@ def put_back(result: PruneResult, run: Run, of: PartsOf) -> PruneResult:
         macs=(of.whole.macs, round(macs)),
         parameters=(of.whole.parameters, count_parameters(slim)),
         checksums={**result.checksums, "weights": fingerprint(of.model.state_dict().items())},
-        example=of.example,
+        example=_one(of.example),
         parts=tuple(of.whole.times),
     )
+
+
+def _one(inputs: Inputs) -> Inputs:
+    """The first example of the inputs of a whole model; of a list of images, the first."""
+
+    def first(value: Any) -> Any:
+        return value[:1] if isinstance(value, Tensor | list | tuple) else value
+
+    return Inputs(tuple(map(first, inputs.args)), {key: first(value) for key, value in inputs.kwargs.items()})
 
 
 def hand_out(result: PruneResult, run: Run, out: str | Path | None, of: PartsOf | None = None) -> PruneResult:

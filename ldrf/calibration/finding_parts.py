@@ -11,6 +11,7 @@ from ldrf.calibration.parts import Parts, laid_out
 from ldrf.calibration.watching import Calls, check_plain, find_reading, watch
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import as_one_list, read_call
+from ldrf.runtime.device import model_device
 from ldrf.tracing.export import export_program, working_copy
 from ldrf.tracing.wrappers import unwrapped
 
@@ -19,28 +20,48 @@ LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
 
 def takes_lists(model: nn.Module, batches: Iterable[Any]) -> bool:
     """Whether the first batch holds lists of tensors that the model runs on."""
-    batch = next(iter(batches), None)
+    batch = next(iter(batches), None) if isinstance(batches, Iterable) else None
     if isinstance(batch, Tensor) or batch is None:
         return False
-    copied = working_copy(unwrapped(model))
-    if as_one_list(batch) is None and not _nested(copied, batch):
-        return False
     try:
-        return find_reading(copied, batch).listed or _nested(copied, batch)
+        copied = working_copy(unwrapped(model))
+        nested = _nested(copied, batch)
+        return (nested or as_one_list(batch) is not None) and (find_reading(copied, batch).listed or nested)
     except LdrfError:
         return False
 
 
 def _nested(model: nn.Module, batch: Any) -> bool:
-    try:
-        inputs = read_call(model, batch)
-    except LdrfError:
-        return False
+    inputs = read_call(model, batch)
     given = [v for v in (*inputs.args, *inputs.kwargs.values()) if not isinstance(v, Tensor)]
     return any(isinstance(leaf, Tensor) for leaf in pytree.tree_leaves(given))
 
 
 def find_parts(model: nn.Module, batches: Iterable[Any]) -> list[str]:
+    """The parts by which a model is pruned that takes lists of tensors, told in a warning."""
+    found, kind = traceable_parts(model, batches), type(unwrapped(model)).__name__
+    if not found:
+        raise LdrfError(f"{kind} takes lists of tensors, and no submodule of it that has layers can be traced.")
+    warnings.warn(
+        f"{kind} takes lists of tensors, so it is not traced whole: its parts {', '.join(found)} are pruned in place. "
+        "Name others by parts= (--parts).",
+        LdrfWarning,
+        stacklevel=5,
+    )
+    return found
+
+
+def naming_parts(problem: LdrfError, model: nn.Module, batches: Iterable[Any]) -> LdrfError:
+    """The same error with the names of parts that can be traced, if there are any."""
+    try:
+        found = traceable_parts(model, batches)
+    except Exception:
+        return problem
+    names = ", ".join(repr(name) for name in found)
+    return LdrfError(f"{problem} Submodules of it can be traced: try parts=[{names}].") if found else problem
+
+
+def traceable_parts(model: nn.Module, batches: Iterable[Any]) -> list[str]:
     """The largest submodules that can be traced on what they read in the first batch."""
     copied = working_copy(unwrapped(model))
     batch = next(iter(batches))
@@ -53,23 +74,15 @@ def find_parts(model: nn.Module, batches: Iterable[Any]) -> list[str]:
         found += traced
         rest = {name: module for name, module in level.items() if name not in traced}
         level = {name: inner for outer, module in rest.items() for name, inner in _children(outer, module).items()}
-    if not found:
-        raise LdrfError(
-            f"{type(copied).__name__} takes lists of tensors, and no submodule of it that has layers can be traced."
-        )
-    warnings.warn(
-        f"{type(copied).__name__} takes lists of tensors, so it is not traced whole: its parts {', '.join(found)} are "
-        "pruned in place. Name others by parts= (--parts).",
-        LdrfWarning,
-        stacklevel=5,
-    )
     return found
 
 
 def _children(name: str, module: nn.Module) -> dict[str, nn.Module]:
     """The children that have layers, by their full names; a single layer has nothing inside to cut."""
     children = {f"{name}.{child}" if name else child: inner for child, inner in module.named_children()}
-    return {child: inner for child, inner in children.items() if sum(isinstance(m, LAYERS) for m in inner.modules()) > 1}
+    return {
+        child: inner for child, inner in children.items() if sum(isinstance(m, LAYERS) for m in inner.modules()) > 1
+    }
 
 
 def _is_traced(name: str, module: nn.Module, calls: Calls) -> bool:
@@ -77,7 +90,7 @@ def _is_traced(name: str, module: nn.Module, calls: Calls) -> bool:
     try:
         check_plain(calls)
         layout, inputs, _ = laid_out([calls])
-        export_program(Parts({name: module}, layout), inputs[0])
+        export_program(Parts({name: module}, layout), inputs[0].to(model_device(module)))
     except LdrfError:
         return False
     return True

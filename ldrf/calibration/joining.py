@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from ldrf.calibration.watching import Call, Calls, Made
+from ldrf.runtime.device import model_device
 
 POSITIONS = 64  # of a piece, at least, where there is a map that has as many
 
@@ -55,7 +56,9 @@ def _repeats(part: nn.Module, call: Call) -> bool:
     leaves = [(name, m) for name, m in part.named_modules() if next(m.parameters(recurse=False), None) is not None]
     handles = [m.register_forward_pre_hook(lambda *_, name=name: note(name)) for name, m in leaves]
     try:
-        args, kwargs = pytree.tree_unflatten(call.leaves, call.form)
+        there = model_device(part)
+        leaves = [v.to(there) if isinstance(v, Tensor) else v for v in call.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, call.form)
         part(*args, **kwargs)
     finally:
         for handle in handles:

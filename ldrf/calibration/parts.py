@@ -244,7 +244,9 @@ def _evenly(value: Tensor, examples: int, per: int) -> Tensor:
 def _protected(model: nn.Module, composed: Parts, parts: Mapping[str, nn.Module], ignore: Ignore) -> tuple[str, ...]:
     """Modules of the parts that must stay: those the user names, and those with tensors that others share."""
     inside = {id(module) for part in parts.values() for module in part.modules()}
-    shared = {id(t) for m in model.modules() if id(m) not in inside for t in (*m._parameters.values(),) if t is not None}
+    shared = {
+        id(t) for m in model.modules() if id(m) not in inside for t in (*m._parameters.values(),) if t is not None
+    }
     named = ignored_modules(model, ignore)
     return tuple(
         name

@@ -116,7 +116,7 @@ def _hooks(parts: Mapping[str, nn.Module], calls: list[Call], linked: Collection
         _, version, where = made.get(id(value), (None, -1, None))
         if where is not None and version == value._version:  # else it was changed in place since
             return where
-        return value.clone() if isinstance(value, Tensor) else value
+        return value.detach().to("cpu", copy=True) if isinstance(value, Tensor) else value
 
     def before(part: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         leaves, form = pytree.tree_flatten((args, kwargs))
@@ -134,7 +134,9 @@ def _hooks(parts: Mapping[str, nn.Module], calls: list[Call], linked: Collection
     handles = []
     for name, module in parts.items():
         handles += [
-            module.register_forward_pre_hook(lambda _, a, k, name=name: before(name, a, k), with_kwargs=True),
+            module.register_forward_pre_hook(
+                lambda _, a, k, name=name: before(name, a, k), prepend=True, with_kwargs=True
+            ),
             module.register_forward_hook(lambda _, __, output: after(output)),
         ]
     try:

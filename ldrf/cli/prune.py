@@ -56,6 +56,7 @@ def prune_as(arguments: Prune, model: nn.Module, batches: Batches, **options: An
     """The model pruned as the command line says."""
     given = ldrf.mirrored(batches) if arguments.mirror else batches
     asked = {"ignore": arguments.ignore, "method": arguments.method, "config": arguments.config}
+    asked |= {"parts": None if arguments.parts is None else [part.strip() for part in arguments.parts.split(",")]}
     return ldrf.prune(model, given, **arguments.target(), **asked, **options)
 
 
