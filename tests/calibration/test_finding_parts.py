@@ -1,5 +1,7 @@
 """Models that take lists are pruned by the parts that can be traced; an error about others names such parts."""
 
+from typing import Any
+
 import pytest
 import torch
 from detectors import detector, image_lists
@@ -28,7 +30,8 @@ def test_a_detector_is_pruned_without_naming_its_parts():
     with pytest.warns(LdrfWarning, match="Detector takes lists of tensors, so it is not traced whole: its parts"):
         result = ldrf.prune(detector(), lists, widths={"backbone.conv1": 6, "rpn.head.conv": 8}, config=quick)
     assert result.parts == ("backbone", "rpn.head", "box")
-    assert result.model.backbone.conv1.out_channels == 6 and result.model.rpn["head"].conv.out_channels == 8
+    slim: Any = result.model
+    assert slim.backbone.conv1.out_channels == 6 and slim.rpn["head"].conv.out_channels == 8
 
 
 class Branching(nn.Module):

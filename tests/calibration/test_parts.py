@@ -1,6 +1,7 @@
 """Submodules pruned within a model that is not traced: what calibrates them, what is counted, and what comes back."""
 
 import copy
+from typing import Any
 
 import pytest
 import torch
@@ -53,7 +54,7 @@ def test_a_model_is_pruned_in_place_and_counted_whole(tmp_path):
     assert result.parts == tuple(PARTS) and "pruned in it: backbone, rpn.head, box" in str(result)
     assert result.macs == tuple(macs_of(m, lists[0]) // 4 for m in (model, result.model)) and result.speedup >= 1.5
     other = image_lists(1, 3, (20, 24))[0]
-    slim = ldrf.load(tmp_path / "slim", detector())
+    slim: Any = ldrf.load(tmp_path / "slim", detector())
     assert all(torch.equal(a["boxes"], b["boxes"]) for a, b in zip(result.model(other), slim(other), strict=True))
     assert slim.rpn["head"].conv.out_channels == result.widths["rpn.head.conv"]
     result.model.train()(lists[0])["loss"].backward()
@@ -94,7 +95,8 @@ class Tied(nn.Module):
         super().__init__()
         self.first = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
         self.last = nn.Linear(6, 8)
-        self.last.weight = self.first[0].weight
+        first: Any = self.first[0]
+        self.last.weight = first.weight
 
     def forward(self, x, table):
         return self.last(x) + self.first(x * table).sum()
@@ -106,7 +108,8 @@ def test_what_others_share_keeps_its_width_and_what_does_not_follow_the_batch_is
     result = ldrf.prune(model, batches, widths={"first.2": 3}, parts=["first"], ignore=["last"])
     assert result.widths == {"first.2": 3}
     assert next(s.reason for s in result.skipped if s.name == "first.0") == "it is ignored"
-    assert result.model.last.weight is result.model.first[0].weight
+    slim: Any = result.model
+    assert slim.last.weight is slim.first[0].weight
 
 
 def test_a_tensor_that_is_the_same_in_all_batches_is_no_input():
