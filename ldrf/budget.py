@@ -10,10 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.calibration.network import Network
+from ldrf.calibration.parts import PartsOf
 from ldrf.config import Deployment
 from ldrf.errors import LdrfError, LdrfWarning, OutOfReach
 from ldrf.inputs import main_output
 from ldrf.measuring.agreement import met
+from ldrf.recomposition.whole import with_parts
 from ldrf.result import PruneResult, Tried
 from ldrf.run import Run, begin_run
 from ldrf.runtime.device import model_device
@@ -91,6 +93,15 @@ class Budget:
     def first(self) -> Target:
         """What is tried first."""
         return self.target(FIRST)
+
+    def of_parts(self, of: PartsOf) -> "Budget":
+        """The same budget of points of the whole model, where its parts are what is pruned."""
+        evaluate = self.evaluate
+        if evaluate is None or self.deployment is not None:
+            raise LdrfError(
+                "With parts, max_drop= needs evaluate=, a function that scores the whole model, and no deployment=."
+            )
+        return replace(self, evaluate=lambda parts: evaluate(with_parts(of, parts).eval()))
 
     def target(self, ratio: float) -> Target:
         if self.deployment is not None:

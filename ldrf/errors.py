@@ -9,6 +9,10 @@ class OutOfReach(LdrfError):
     """Raised where no widths reach the target."""
 
 
+class CannotTrace(LdrfError):
+    """Raised where torch.export cannot follow a model's code."""
+
+
 class LdrfWarning(UserWarning):
     """Issued when the work goes on but the user should know something."""
 

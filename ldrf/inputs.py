@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ldrf.errors import LdrfError
 
@@ -96,6 +97,17 @@ def main_output(outputs: Any) -> Tensor:
 
 def read_inputs(model: nn.Module, batch: Any) -> Inputs:
     """Pick from ``batch`` what ``model.forward`` takes; labels and other surplus entries are left out."""
+    if isinstance(batch, Inputs):
+        return batch
+    inputs = read_call(model, batch)
+    if isinstance(batch, Mapping):
+        _check_names(inputs, batch, _parameters(model))
+    _check(inputs, batch)
+    return inputs
+
+
+def read_call(model: nn.Module, batch: Any) -> Inputs:
+    """The same without a look at what the arguments are: they may be lists of images, or objects."""
     parameters = _parameters(model)
     if isinstance(batch, Tensor):
         inputs = Inputs((batch,), {})
@@ -114,10 +126,14 @@ def read_inputs(model: nn.Module, batch: Any) -> Inputs:
         inputs = Inputs(tuple(batch[:count]), {})
     else:
         raise LdrfError(f"A calibration batch must be a tensor, a tuple or a dict. Got {type(batch).__name__} instead.")
-    if isinstance(batch, Mapping):
-        _check_names(inputs, batch, parameters)
-    _check(inputs, batch)
     return inputs
+
+
+def as_one_list(batch: Any) -> Inputs | None:
+    """A list of images that may differ in size, as detectors take it, read as a single argument; None of others."""
+    listed = isinstance(batch, list | tuple) and bool(batch) and all(isinstance(t, Tensor) for t in batch)
+    alike = listed and len({t.ndim for t in batch}) == 1 and all(t.is_floating_point() for t in batch)
+    return Inputs((list(batch),), {}) if alike else None
 
 
 def _parameters(model: nn.Module) -> list[inspect.Parameter]:
@@ -141,6 +157,11 @@ def _check_names(inputs: Inputs, batch: Mapping[Any, Any], parameters: list[insp
 
 def _check(inputs: Inputs, batch: Any) -> None:
     tensors = inputs.tensors()
+    if not tensors and any(isinstance(t, Tensor) for t in tree_leaves((inputs.args, inputs.kwargs))):
+        raise LdrfError(
+            "The model takes its tensors in a list or dict, as detectors do, so it is not traced whole: name the "
+            "submodules to prune by parts=, such as parts=['backbone']."
+        )
     if not tensors:
         raise LdrfError(
             "A calibration batch must hold at least one tensor the model takes. "

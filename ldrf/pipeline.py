@@ -1,6 +1,6 @@
 """The whole method in order: this file reads as the paper's Algorithm 1 and does nothing else."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from ldrf.reconstruction.metric import unit_metrics
 from ldrf.reconstruction.refitting import refit_outputs
 from ldrf.reconstruction.solution import commit_solution
 from ldrf.result import PruneResult
-from ldrf.run import Run, begin_run, hand_out, read_start
+from ldrf.run import Run, begin_run, hand_out, read_whole_or_parts
 from ldrf.runtime.device import Device
 from ldrf.runtime.processes import agreed
 from ldrf.runtime.progress import Clock, progress
@@ -53,6 +53,7 @@ def prune(
     max_drop: float | None = None,
     evaluate: Evaluate | None = None,
     ignore: Ignore = (),
+    parts: Sequence[str] | None = None,
     method: str = "ldrf",
     config: PruneConfig | None = None,
     seed: int | None = None,
@@ -72,6 +73,8 @@ def prune(
     Or say what it may cost: ``max_drop=1.0`` finds the fastest network (by ``deployment`` where that is given, else by
     MACs) that loses at most so many points of ``evaluate(model)``, or of agreement with ``model`` on held-out images.
     ``ignore`` names layers, globs or is a function ``(name, module) -> bool``.
+    ``parts`` names submodules to prune in place where the model cannot be traced whole. They are calibrated on what
+    they read while the whole model runs on ``batches``, which may then be whatever it takes, such as lists of images.
     ``method`` is the paper's own or a rival to compare with, by the name of its file in :mod:`ldrf.methods`.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
@@ -87,10 +90,11 @@ def prune(
         check_alone(speedup=speedup, params=params, widths=widths, keep=keep, objective=objective, latency=latency)
         check_not_resumed(resume)
     journal, clock = open_journal(out, resume), Clock()
-    start = read_start(model, batches, ignore, method, config, device, several=budget is not None)
+    start, of = read_whole_or_parts(model, batches, parts, ignore, method, config, device, budget is not None)
+    budget = budget.of_parts(of) if budget and of else budget
     run = begin_run(start, target, journal, clock, on_event)
     result = budget.fastest(run, pruned) if budget else pruned(run)
-    return hand_out(result, run, out if save else None)
+    return hand_out(result, run, out if save else None, of)
 
 
 def pruned(run: Run) -> PruneResult:

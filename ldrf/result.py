@@ -93,6 +93,7 @@ class PruneResult:
     computed: Computed | None = None
     latency: Latency | None = None  # what the clock said of these widths, where a latency was asked for
     tried: tuple[Tried, ...] = ()  # the way to a budget of points, where one was given
+    parts: tuple[str, ...] = ()  # the submodules that were pruned within the whole, where that was not traced
 
     @property
     def seed(self) -> int:
@@ -122,6 +123,8 @@ class PruneResult:
         ]
         heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
         lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
+        if self.parts:
+            lines += ["", f"MACs and parameters are those of the whole model; pruned in it: {', '.join(self.parts)}."]
         if self.held_out is not None:
             lines += ["", self._judgement(self.held_out)]
         lines += self._memory()
@@ -172,6 +175,7 @@ class PruneResult:
             "parameters": {"dense": self.parameters[0], "slim": self.parameters[1]},
             "latency": None if self.latency is None else self.latency.as_dict(),
             "tried": [asdict(trial) for trial in self.tried],
+            "parts": list(self.parts),
             "config": {name: value for name, value in asdict(self.config).items() if name not in unread},
             "seed": self.seed,
             "images": self.images,

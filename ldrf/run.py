@@ -1,25 +1,30 @@
 """One call of ``prune`` from its arguments to its result: what is checked first, noted on the way, and handed back."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from ldrf.calibration.finding_parts import find_parts, naming_parts, takes_lists
 from ldrf.calibration.network import Network, check_prunable, read_network, smaller_chunks
+from ldrf.calibration.parts import PartsOf, read_parts
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.deployment.gain import warn_of_small_gain
-from ldrf.errors import first_line
+from ldrf.errors import CannotTrace, LdrfError, first_line
 from ldrf.events import OnEvent, teller
 from ldrf.files.checksums import fingerprint
+from ldrf.inputs import Inputs
 from ldrf.methods.shared.method import Method, take_labels
 from ldrf.planning.findings import Findings
+from ldrf.planning.objectives.speedup import network_macs
 from ldrf.planning.plan import for_target
 from ldrf.planning.ranks import unit_ranks
 from ldrf.recomposition.best import Chosen
+from ldrf.recomposition.whole import check_whole, with_parts
 from ldrf.reconstruction.unit_solver import Reconstruction
 from ldrf.registry import METHODS
 from ldrf.result import Computed, PruneResult, UnitReport, versions
@@ -183,12 +188,43 @@ def read_start(
     return Start(network, rule, config, labels, {} if several else None)
 
 
+def read_whole_or_parts(
+    model: nn.Module,
+    batches: Iterable[Any],
+    parts: Sequence[str] | None,
+    ignore: Ignore,
+    method: str,
+    config: PruneConfig,
+    device: Device | None = None,
+    several: bool = False,
+) -> tuple[Start, PartsOf | None]:
+    """The model as a network; or the named parts of it as one, and what is around them.
+
+    A model that takes lists of images, as detectors do, is pruned by the parts that can be traced.
+    """
+    batches = list(batches) if isinstance(batches, Iterator) else batches  # it may be read twice
+    if parts is None:
+        try:
+            return read_start(model, batches, ignore, method, config, device, several), None
+        except LdrfError as problem:
+            if isinstance(problem, CannotTrace):
+                raise naming_parts(problem, model, batches) from problem
+            if not takes_lists(model, batches):
+                raise
+        parts = find_parts(model, batches)
+    of = read_parts(model, batches, parts, ignore)
+    start = read_start(of.parts, of.batches, of.ignore, method, config, device, several)
+    return replace(start, network=replace(start.network, whole=of.whole)), of
+
+
 def begin_run(
     start: Start, target: Target, journal: Journal, clock: Clock | None = None, on_event: OnEvent | None = None
 ) -> Run:
     """A run towards a target: units, spectra and ranks, and the runtime in which a latency is asked for."""
     clock, tell = clock or Clock(), teller(on_event)
     network, config = start.network, start.config
+    if network.whole is not None and target.deployment is not None:
+        raise LdrfError("A latency is that of a whole model: with parts, ask for speedup=, params=, widths= or keep=.")
     journal.begin(network, target, start.method.name, config, start.labels)
     planned, where = journal.findings(), target.deployment
     deployed = None
@@ -205,11 +241,37 @@ def begin_run(
     return Run(start, network, target, spectra, ranks, journal, clock, tell, deployed)
 
 
-def hand_out(result: PruneResult, run: Run, out: str | Path | None) -> PruneResult:
-    """The result, saved in ``out`` if that is given."""
+def put_back(result: PruneResult, run: Run, of: PartsOf) -> PruneResult:
+    """The result with the whole model around its slim parts, at the costs of the whole."""
+    slim = with_parts(of, result.model)
+    check_whole(of, slim)
+    macs = network_macs(run.network).at(result.widths)
+    return replace(
+        result,
+        model=slim,
+        macs=(of.whole.macs, round(macs)),
+        parameters=(of.whole.parameters, count_parameters(slim)),
+        checksums={**result.checksums, "weights": fingerprint(of.model.state_dict().items())},
+        example=_one(of.example),
+        parts=tuple(of.whole.times),
+    )
+
+
+def _one(inputs: Inputs) -> Inputs:
+    """The first example of the inputs of a whole model; of a list of images, the first."""
+
+    def first(value: Any) -> Any:
+        return value[:1] if isinstance(value, Tensor | list | tuple) else value
+
+    return Inputs(tuple(map(first, inputs.args)), {key: first(value) for key, value in inputs.kwargs.items()})
+
+
+def hand_out(result: PruneResult, run: Run, out: str | Path | None, of: PartsOf | None = None) -> PruneResult:
+    """The result, with the whole model around its parts, saved in ``out`` if that is given."""
+    network, handed = run.network, result if of is None else put_back(result, run, of)
     if out is not None:
-        checkpoint.save(result, out)
+        checkpoint.save(handed, out)
     if run.target.objective == "speedup" and is_first():
-        warn_of_small_gain(run.network.model, result.model, run.network.example, result.speedup)
-    run.tell("done", speedup=result.speedup)
-    return result
+        warn_of_small_gain(network.model, result.model, network.example, result.speedup)
+    run.tell("done", speedup=handed.speedup)
+    return handed

@@ -1,7 +1,7 @@
 """A traced network with its calibration data: what every stage after tracing starts from."""
 
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -40,6 +40,22 @@ from ldrf.units.unit import Skipped, Unit, left_coupled
 
 
 @dataclass(frozen=True)
+class Whole:
+    """The larger model that a network is the parts of: what that costs, and how much more often its parts work in it.
+
+    ``times`` says, by the name of a part, how many times the rows that it is calibrated on it reads there.
+    """
+
+    macs: int
+    parameters: int
+    times: Mapping[str, float]
+
+    def often(self, layer: str) -> float:
+        """How many times more often a layer works in the whole."""
+        return next((count for part, count in self.times.items() if layer.startswith(f"{part}.") or layer == part), 1.0)
+
+
+@dataclass(frozen=True)
 class Network:
     """The user's model, its graph, its folded dense weights, its units, and images to calibrate on."""
 
@@ -53,6 +69,7 @@ class Network:
     calibration: Calibration
     device: torch.device = CPU  # where it is run
     branches: tuple[Branch, ...] = ()  # that a plan may leave out, where that is asked for (depth)
+    whole: Whole | None = None  # the larger model, of which this network is parts
 
     def room(self, config: PruneConfig) -> int:
         """Bytes for activations in the memory of the device that the network is run on."""

@@ -14,13 +14,15 @@ from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report, comparison
 from ldrf.cli.provenance import noted
 from ldrf.data.sources import Batches, open_data
+from ldrf.errors import LdrfError
 from ldrf.files.result_folders import unfinished
-from ldrf.inputs import Inputs, read_inputs
+from ldrf.inputs import Inputs, main_output, read_inputs
 from ldrf.measuring.accuracy import Accuracy, measure_accuracy
 from ldrf.measuring.timing import latency_ratio
 from ldrf.report import write_report
 from ldrf.report.featuremaps import feature_maps
 from ldrf.result import PruneResult
+from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import from_first, is_first
 
 TIMED_IMAGES = 16
@@ -31,6 +33,8 @@ def run(arguments: Prune) -> Report:
     from_first(lambda: _check_out(arguments))
     named, batches = open_calibration(arguments)
     test = open_test(arguments.data, arguments.test_images)
+    if arguments.parts is not None and not _gives_scores(named.model, batches):
+        test = None  # a detector's boxes are not told right from wrong by labels
     result = prune_as(arguments, named.model, batches, out=arguments.out, resume=arguments.resume, save=False)
     if not is_first():
         return Report({})  # the first process measures and writes
@@ -56,7 +60,18 @@ def prune_as(arguments: Prune, model: nn.Module, batches: Batches, **options: An
     """The model pruned as the command line says."""
     given = ldrf.mirrored(batches) if arguments.mirror else batches
     asked = {"ignore": arguments.ignore, "method": arguments.method, "config": arguments.config}
+    if arguments.parts is not None:
+        asked |= {"parts": [part.strip() for part in arguments.parts.split(",")]}
     return ldrf.prune(model, given, **arguments.target(), **asked, **options)
+
+
+@torch.no_grad()
+def _gives_scores(model: nn.Module, batches: Batches) -> bool:
+    try:
+        main_output(read_inputs(model, next(iter(batches))).to(model_device(model)).call(model))
+    except LdrfError:
+        return False
+    return True
 
 
 def _check_out(arguments: Prune) -> None:

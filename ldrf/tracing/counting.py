@@ -22,6 +22,11 @@ def count_macs(model: nn.Module, example: Inputs) -> int:
         return _counted(copied, example.map(lambda t: t[:1]).to(model_device(copied)))
 
 
+def count_call(model: nn.Module, inputs: Inputs) -> int:
+    """MACs of one call of a model in eval mode with these very inputs, whatever its code does with them."""
+    return _counted(working_copy(model), inputs)
+
+
 def _counted(model: nn.Module, inputs: Inputs) -> int:
     model.requires_grad_(False)  # the counter looks for gradients behind parameters that are given to modules
     # Fused attention has no counter on the CPU; its plain form is made of products that have one.

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 from torch.utils import _pytree as pytree
 
-from ldrf.errors import LdrfError, first_line
+from ldrf.errors import CannotTrace, LdrfError, first_line
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.layout import lay_out
@@ -38,7 +38,7 @@ def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) 
         own = [f for f in frames if _is_users(Path(f.filename)) and (f.filename in files or not _installed(f.filename))]
         where = f" at {own[-1].filename}:{own[-1].lineno} ({own[-1].line})" if own else ""
         first = first_line(problem)
-        raise LdrfError(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
+        raise CannotTrace(f"torch.export cannot trace {type(model).__name__}{where}: {first}") from problem
 
 
 @contextmanager

@@ -42,6 +42,12 @@ def test_prune_passes_target_config_and_images_on(plugin, core, capsys):
     assert "the result's own table" in out and "top-1, 64 images" in out and "3.00x less" in out
 
 
+def test_prune_passes_parts_on(plugin, core):
+    assert main(prune_args(plugin, "--speedup", "2", "--parts", "backbone,rpn.head")) == 0
+    assert main(prune_args(plugin, "--speedup", "2")) == 0
+    assert core.pruned[0]["parts"] == ["backbone", "rpn.head"] and "parts" not in core.pruned[1]
+
+
 def test_prune_passes_a_latency_and_where_it_is_measured_on(plugin, core):
     more = ["--runtime", "torch", "--batch", "4", "--threads", "2"]
     assert main(prune_args(plugin, "--latency", "2", *more)) == 0

@@ -2,11 +2,12 @@
 
 import torch
 import torch.nn.functional as F
+from detectors import detector, image_lists
 from networks import images
 from torch import Tensor, nn
 
 from ldrf.inputs import Inputs
-from ldrf.tracing.counting import count_macs, count_parameters, plain_attention
+from ldrf.tracing.counting import count_call, count_macs, count_parameters, plain_attention
 
 
 def test_macs_of_layers_are_weights_times_positions():
@@ -49,3 +50,10 @@ def test_the_fast_path_of_attention_is_off_within_and_as_before_afterwards():
     with plain_attention():
         assert not torch.backends.mha.get_fastpath_enabled()
     assert torch.backends.mha.get_fastpath_enabled() == before
+
+
+def test_a_call_is_counted_as_it_is_made():
+    model, lists = detector(), image_lists(1, 2)
+    fine, coarse = 256 * (12 * 3 * 9 + 8 * 12 * 9), 64 * (10 * 8 * 9 + 8 * 10)
+    scores, boxes = (256 + 64) * (16 * 8 * 9 + 16), 5 * (8 * 14 + 14 * 6)
+    assert count_call(model, Inputs((lists[0],), {})) == 2 * (fine + coarse + scores + boxes)

@@ -55,6 +55,8 @@ class Prune(Arguments):
     """The paper's own method, or a rival to compare with."""
     ignore: Annotated[tuple[str, ...], arg(metavar="NAME")] = ()
     """Layers to leave alone, by name or glob."""
+    parts: Annotated[str | None, arg(metavar="NAME,NAME")] = None
+    """Submodules to prune in place, such as backbone,rpn.head, where the model cannot be traced whole."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
     """Weights of the model, .safetensors or .pth; random for untrained ones, as a trial."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None

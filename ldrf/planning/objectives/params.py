@@ -28,7 +28,8 @@ def parameter_model(trace: Trace, units: tuple[Unit, ...], total: float) -> Cost
 
 
 def network_parameters(network: Network) -> CostModel:
-    return parameter_model(network.trace, network.units, count_parameters(network.model))
+    total = network.whole.parameters if network.whole is not None else count_parameters(network.model)
+    return parameter_model(network.trace, network.units, total)
 
 
 ENTRY = Objective("params ratio", network_parameters)
