@@ -95,7 +95,7 @@ def _shipped_plot(run: ReportedRun) -> Markup | None:
     if run.shipping is None:
         return None
     series, up = shipped_series(run.shipping)
-    return plots.tradeoff_plot(series, "faster, dense time / time", up, series[0].points[-1].label, named=True)
+    return plots.tradeoff_plot(series, "faster, dense time / time", up, series[0].points[-1].label, labelled=True)
 
 
 def _digest(text: str) -> str:

@@ -142,11 +142,11 @@ def tradeoff_plot(
     across: str = "speed-up, dense MACs / slim MACs",
     up: str = "top-1, %",
     chosen: str | None = None,
-    named: bool = False,
+    labelled: bool = False,
 ) -> Markup:
     """Accuracy against speed-up, a line a network, from the dense one at 1x (the paper's Fig. 5).
 
-    The point with the label ``chosen`` is ringed; ``named`` writes every point's label beside it.
+    The point with the label ``chosen`` is ringed; ``labelled`` writes every point's label beside it.
     """
     frame = Frame(460, 290, left=44, bottom=40, top=24, right=14)
     x = LinearScale.around([1.0, *(p.speedup for s in series for p in s.points)])
@@ -158,7 +158,7 @@ def tradeoff_plot(
         places = [(x.place(speedup), y.place(accuracy), title) for speedup, accuracy, title in sorted(dots)]
         drawn = [frame.path([p[:2] for p in places]), *(frame.dot(*p) for p in places)]
         drawn += [frame.ring(x.place(p.speedup), y.place(p.accuracy)) for p in one.points if p.label == chosen]
-        if named:
+        if labelled:
             drawn += [
                 frame.label(
                     x.place(p.speedup), y.place(p.accuracy), p.label, left=i % 2 == 0 or x.place(p.speedup) > 0.8

@@ -183,7 +183,7 @@ def _run(folder: Path, record: dict[str, Any], details: dict[str, Any]) -> Repor
 def _shipping(stored: Mapping[str, Any]) -> Shipping:
     def row(values: Mapping[str, Any]) -> dict[str, Any]:
         numbers = {k: None if v is None else _number(v) for k, v in values.items() if k != "name"}
-        if not numbers["milliseconds"] > 0:
+        if not (numbers["milliseconds"] or 0) > 0:
             raise ValueError("milliseconds above 0 were expected")
         return {"name": str(values["name"]), **numbers}
 
