@@ -98,6 +98,6 @@ def test_the_axis_is_time_where_a_deployment_is_given():
 
 def test_a_folder_that_cannot_be_written_is_told_before_the_work(prune_known, tmp_path, monkeypatch):
     (tmp_path / "cat.png").write_text("cat")
-    monkeypatch.setattr("ldrf.pipeline.read_start", None)
+    monkeypatch.setattr("ldrf.pipeline.read_whole_or_parts", None)
     with pytest.raises(LdrfError, match="Cannot save to"):
         prune_known(Chain, max_drop=1.0, config=CONFIG, out=tmp_path)
