@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -202,17 +203,19 @@ def read_whole_or_parts(
 
     A model that takes lists of images, as detectors do, is pruned by the parts that can be traced.
     """
-    batches = list(batches) if isinstance(batches, Iterator) else batches  # it may be read twice
+    once = isinstance(batches, Iterator)  # its first batch is kept, as it is looked at again; the rest may be too much
+    first = list(islice(batches, 1)) if once else batches
     if parts is None:
         try:
-            return read_start(model, batches, ignore, method, config, device, several), None
+            given = chain(first, batches) if once else batches
+            return read_start(model, given, ignore, method, config, device, several), None
         except LdrfError as problem:
             if isinstance(problem, CannotTrace):
-                raise naming_parts(problem, model, batches) from problem
-            if not takes_lists(model, batches):
+                raise naming_parts(problem, model, first) from problem
+            if not takes_lists(model, first):
                 raise
-        parts = find_parts(model, batches)
-    of = read_parts(model, batches, parts, ignore)
+        parts = find_parts(model, first)
+    of = read_parts(model, chain(first, batches) if once else batches, parts, ignore)
     start = read_start(of.parts, of.batches, of.ignore, method, config, device, several)
     return replace(start, network=replace(start.network, whole=of.whole)), of
 
