@@ -1,6 +1,7 @@
 """Shared by all tests: one thread a worker, and small networks that are traced once for all tests."""
 
 import gc
+import logging
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -32,6 +33,10 @@ def pytest_configure() -> None:
 
 # Graphs are many small objects that live on: to look for rubbish among them again and again takes a tenth of the time.
 gc.set_threshold(100_000, 20, 20)
+
+
+# pytest listens to every logger; torch writes a trace of each export as soon as anybody listens to this one.
+logging.getLogger("torch.__trace").addHandler = lambda hdlr: None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

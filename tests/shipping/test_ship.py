@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import timings
 import torch
 from networks import Chain, images, make
 
@@ -30,11 +31,8 @@ CONFIG = ldrf.ShipConfig(
 
 @pytest.fixture(scope="module", autouse=True)
 def short_timing():
-    """The clock is not the point here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(release, "LEAST", 0.0)
-        patch.setattr("ldrf.deployment.stopwatch.BLOCK", 0.002)
-        patch.setattr("ldrf.deployment.stopwatch.SURE", 1.0)
+        timings.short_timing(patch)
         yield
 
 
