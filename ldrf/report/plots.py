@@ -75,9 +75,12 @@ class Frame:
         return Markup('<circle class="ring" cx="{}" cy="{}" r="8"/>').format(self.x(across), self.y(up))
 
     def label(self, across: float, up: float, name: str, left: bool) -> Markup:
-        """A name at the left or right of a point."""
+        """A name at the left or right of a point, or above it where the plot ends."""
         text = Markup('<text class="named" x="{}" y="{}" text-anchor="{}">{}</text>')
-        return text.format(self.x(across) + (-12 if left else 12), self.y(up) + 4, "end" if left else "start", name)
+        x, y = self.x(across), self.y(up)
+        if across > 0.85:
+            return text.format(x, y - 12, "end", name)
+        return text.format(x + (-12 if left else 12), y + 4, "end" if left else "start", name)
 
     def drawn(self, label: str, parts: Iterable[Markup]) -> Markup:
         return Markup('<svg class="plot" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
@@ -160,9 +163,7 @@ def tradeoff_plot(
         drawn += [frame.ring(x.place(p.speedup), y.place(p.accuracy)) for p in one.points if p.label == chosen]
         if labelled:
             drawn += [
-                frame.label(
-                    x.place(p.speedup), y.place(p.accuracy), p.label, left=i % 2 == 0 or x.place(p.speedup) > 0.8
-                )
+                frame.label(x.place(p.speedup), y.place(p.accuracy), p.label, left=i % 2 == 0)
                 for i, p in enumerate(one.points)
             ]
         parts.append(Markup('<g class="s{}">{}</g>').format(i % 6, Markup("").join(drawn)))
