@@ -1,3 +1,8 @@
-"""The version, in one place."""
+"""The version, as it was built from the last tag (``build_version.py``)."""
 
-__version__ = "0.1.0"
+from importlib.metadata import PackageNotFoundError, version
+
+try:
+    __version__ = version("ldrf")
+except PackageNotFoundError:  # a folder of modules that was never installed
+    __version__ = "0+unknown"
