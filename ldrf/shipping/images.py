@@ -1,4 +1,4 @@
-"""The images of a release: most to learn from, and some that no step sees, only the final figures."""
+"""The images of a release: most to learn from, some to pick the best epoch by, and some for the final figures alone."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,10 +18,15 @@ JUDGED = 32  # images per batch of those that judge
 
 @dataclass(frozen=True)
 class Images:
-    """Batches to learn from and batches to judge by, of one and the same kind."""
+    """Batches to learn from, to pick an epoch of fine-tuning by, and to judge by.
+
+    A slim network is nearer to the dense one on images that it was solved on than on others. Judged by those,
+    fine-tuning would seem to lose: so it is judged by images that the prune did not see.
+    """
 
     model: nn.Module
     fitted: IndexedBatches
+    picking: IndexedBatches
     judging: IndexedBatches
 
     @cached_property
@@ -41,14 +46,16 @@ class Images:
 
     def key(self) -> str:
         """A checksum of which images these are and of the first of them; reading all would take as long as a pass."""
-        rows = [torch.tensor(part.rows) for part in (self.fitted, self.judging)]
+        rows = [torch.tensor(part.rows) for part in (self.fitted, self.picking, self.judging)]
         return fingerprint(enumerate([*rows, *self.example.tensors()]))
 
 
 def split_images(model: nn.Module, batches: Iterable[Any], held_out: float, seed: int) -> Images:
-    """Set a share of the images apart; batches that come as they like are put together in memory first."""
+    """Set two shares of the images apart; batches that come as they like are put together in memory first."""
     indexed = batches if isinstance(batches, IndexedBatches) else _in_memory(model, batches)
-    return Images(model, *indexed.split(held_out, seed))
+    rest, judging = indexed.split(held_out, seed)
+    fitted, picking = rest.split(min(held_out * len(indexed.rows) / len(rest.rows), 0.5), seed + 1)
+    return Images(model, fitted, picking, judging)
 
 
 def _in_memory(model: nn.Module, batches: Iterable[Any]) -> IndexedBatches:

@@ -32,7 +32,7 @@ class ShipConfig:
     max_int8_drop: float = 1.0
     """Points of agreement that int8 may cost; a file that costs more is refused."""
     held_out: float = 0.125
-    """Share of the images that no step learns from, only the final figures."""
+    """Share of the images for the final figures alone; as many pick the best epoch of fine-tuning."""
     prune: PruneConfig = field(default_factory=PruneConfig)
     """Settings of the prune."""
     finetune: FinetuneConfig | None = field(default_factory=FinetuneConfig)

@@ -115,12 +115,13 @@ def finetune_step(release: Release, before: Path, folder: Path, again: bool) -> 
     del again  # the state is there or not
     assert release.config.finetune is not None
     record, out, state = read_record(before), folder / "result", folder / "state.pt"
-    slim = load(before, release.model)
+    slim, images, config = load(before, release.model), release.images, release.config.finetune
     tuned = finetune(
         slim,
         release.model,
-        release.images.fitted,
-        config=release.config.finetune,
+        images.fitted.sized(config.batch),
+        held_out=images.picking.sized(max(config.batch, 64)),
+        config=config,
         resume=state,
         on_event=release.on_event,
         device=release.device,
