@@ -13,6 +13,7 @@ import ldrf
 from ldrf.calibration.network import read_network
 from ldrf.errors import LdrfError
 from ldrf.registry import RUNTIMES
+from ldrf.report import write_report
 from ldrf.units.left_out import LeftOut
 
 PLAIN = ldrf.PruneConfig(depth=True, solver="none", joint_steps=0)
@@ -111,3 +112,13 @@ def test_by_macs_a_branch_that_does_nothing_goes_first():
 def test_without_depth_no_width_is_zero():
     with pytest.raises(LdrfError, match=r"from 1 to 20\. Got 0 instead \(0 leaves a residual branch out, with depth"):
         ldrf.prune(make(Deep), BATCHES, widths={"two.conv1": 0})
+
+
+def test_a_network_without_a_branch_is_reported_and_fine_tuned(tmp_path):
+    result = without_two()
+    ldrf.save(result, tmp_path / "slim")
+    page = write_report([tmp_path / "slim"]).read_text()
+    assert "left out" in page and 'data-value="0"' in page
+    tuned = ldrf.finetune(result, make(Deep), [images(32)], config=ldrf.FinetuneConfig(epochs=1, batch=8))
+    assert tuned.model.state_dict().keys() == result.model.state_dict().keys()
+    assert tuned.ended >= tuned.began

@@ -214,11 +214,11 @@ def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ..
         UnitRow(
             name=str(name),
             full=_count(full),
-            width=_count(record["widths"][name]),
+            width=_count(record["widths"][name], least=0),
             rank=_count(record["ranks"][name]),
             cut_error=_error(history, name, "cut_error"),
             error=_error(history, name, "error"),
-            way=str(history[name]["way"]) if name in history else "left whole",
+            way=_way(history, name, record["widths"][name]),
             spectrum=_line(spectra.get(name, ())),
             curve=_line(curves.get(name, ())),
         )
@@ -226,8 +226,15 @@ def _units(record: dict[str, Any], details: dict[str, Any]) -> tuple[UnitRow, ..
     )
 
 
-def _count(value: Any) -> int:
-    if int(value) < 1:
+def _way(history: Mapping[str, Any], name: str, width: Any) -> str:
+    """How a unit was solved, in words."""
+    if not int(width):
+        return "left out"
+    return str(history[name]["way"]) if name in history else "left whole"
+
+
+def _count(value: Any, least: int = 1) -> int:
+    if int(value) < least:
         raise ValueError(f"a number of neurons was expected, got {value!r}")
     return int(value)
 
