@@ -58,3 +58,16 @@ def test_a_file_that_is_none_is_told(tmp_path):
     (tmp_path / "x.onnx").write_text("no")
     with pytest.raises(LdrfError, match="onnxruntime cannot read"):
         quantize(tmp_path / "x.onnx", [images(2)], tmp_path / "int8.onnx")
+
+
+def test_a_quantiser_that_is_not_there_is_named(file, tmp_path, monkeypatch):
+    with pytest.raises(LdrfError, match="is made for onnxruntime or openvino. Got the runtime 'torch'"):
+        quantize(file, [images(2)], tmp_path / "int8.onnx", runtime="torch")
+
+    def missing(name: str) -> None:
+        raise ImportError(name)
+
+    monkeypatch.setattr(int8, "import_module", missing)
+    with pytest.raises(LdrfError, match=r"needs NNCF: pip install 'ldrf\[nncf\]'"):
+        quantize(file, [images(2)], tmp_path / "int8.onnx", runtime="openvino")
+    assert not list(tmp_path.iterdir())

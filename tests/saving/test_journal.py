@@ -72,7 +72,7 @@ def stopped(prune_known, tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_random_moments_it_ends_with_the_same_bits(tmp_path):
-    kills = os.environ.get("LDRF_KILLS", "8")
+    kills = os.environ.get("LDRF_KILLS", "5")
     argv = [sys.executable, str(Path(__file__).parents[1] / "killed_runs.py"), str(tmp_path), kills, kills]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -59,7 +59,7 @@ def test_a_result_has_its_page(tmp_path):
 def test_an_unfinished_run_is_resumed_where_its_settings_are_those_of_now(unfinished, dense):
     path = unfinished / JOURNAL / SETTINGS
     noted = json.loads(path.read_text())
-    noted["settings"]["versions"]["torch"] = torch.__version__
+    noted["settings"]["versions"] |= {"torch": torch.__version__, "ldrf": ldrf.__version__}
     noted["settings"]["config"] = asdict(CONFIG) | noted["settings"]["config"]  # some settings came later
     path.write_text(json.dumps(noted))
     result = ldrf.prune(dense, [IMAGES], widths=WIDTHS, config=CONFIG, out=unfinished, resume=True)
