@@ -19,7 +19,7 @@ from ldrf.files.result_folders import DETAILS, RECORD, unfinished
 from ldrf.files.strict_json import read_json
 from ldrf.finetuning.loop import finetune
 from ldrf.inputs import Inputs, main_output, repeated
-from ldrf.measuring.accuracy import Accuracy, measure_accuracy
+from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.measuring.agreement import agreement
 from ldrf.pipeline import prune
 from ldrf.report.featuremaps import feature_maps
@@ -77,7 +77,7 @@ class Release:
             "finetune": None if c.finetune is None else asdict(c.finetune),
             "export": asdict(c.deployment),
             "int8": [c.int8, c.max_int8_drop],
-            "measure": [asdict(c.deployment), self.test is not None],
+            "measure": [asdict(c.deployment), self.test is not None, self.source.get("test_images")],
         }
         key = self.start
         for name, values in settings.items():
@@ -188,18 +188,18 @@ def measure_step(release: Release, networks: dict[str, Path], folder: Path, agai
     models = {"dense": release.model} | {name: load(path, release.model) for name, path in networks.items()}
     dense_file = export(release.model, folder / f"dense{release.file.suffix}", example=release.images.example)
     milliseconds = _timed(release, models, dense_file.path, has_int8)
-    last, rows = list(models)[-1], []
+    last, rows, tested = list(models)[-1], [], 0
     for name, model in models.items():
         size = {"dense": dense_file.bytes, last: release.file.stat().st_size}.get(name)
         agreed = agreement(partial(_answer, model), release.images.judged, release.wanted)
-        rows.append(ShippedRow(name, agreed, milliseconds.get(name, milliseconds[last]), size, *_right(release, model)))
+        *right, tested = _right(release, model)
+        rows.append(ShippedRow(name, agreed, milliseconds.get(name, milliseconds[last]), size, *right))
     if has_int8:
         run, size = opened(release, release.int8_file), release.int8_file.stat().st_size
         agreed = agreement(run, release.images.judged, release.wanted)
-        right = _right(release, _InRuntime(release.model, run))
+        *right, _ = _right(release, _InRuntime(release.model, run))
         rows.append(ShippedRow("int8", agreed, milliseconds["int8"], size, *right))
     dense_file.path.unlink()
-    tested = sum(len(batch[-1]) for batch in release.test) if release.test is not None else 0
     judged = sum(inputs.rows for inputs in release.images.judged)
     return {"rows": [asdict(row) for row in rows], "judged": judged, "tested": tested}
 
@@ -222,12 +222,12 @@ def _answer(model: nn.Module, inputs: Inputs) -> Tensor:
     return main_output(inputs.to(model_device(model)).call(model.eval())).float().cpu()
 
 
-def _right(release: Release, model: nn.Module) -> tuple[float | None, float | None]:
-    """Top-1 and top-5 on the labelled images, if there are any."""
+def _right(release: Release, model: nn.Module) -> tuple[float | None, float | None, int]:
+    """Top-1 and top-5 on the labelled images, if there are any, and their number."""
     if release.test is None:
-        return None, None
-    measured: Accuracy = measure_accuracy(model, release.test)
-    return measured.top1, measured.top5
+        return None, None, 0
+    measured = measure_accuracy(model, release.test)
+    return measured.top1, measured.top5, measured.images
 
 
 class _InRuntime(nn.Module):
@@ -243,7 +243,7 @@ class _InRuntime(nn.Module):
         self.forward = forward
 
 
-def check_source(folder: Path, steps: Path) -> None:
+def check_folder(folder: Path, steps: Path) -> None:
     """Raise where the folder holds anything that is not a release."""
     if folder.exists() and not folder.is_dir():
         raise LdrfError(f"'{folder}' is a file: a release needs a folder.")

@@ -26,7 +26,7 @@ from ldrf.shipping.recipe import ShipConfig, as_yaml
 from ldrf.shipping.release import (
     Release,
     ShippedRow,
-    check_source,
+    check_folder,
     export_step,
     finetune_step,
     int8_step,
@@ -115,7 +115,7 @@ def _begin(
 ) -> Release:
     """Everything that can be wrong is told here, before the work."""
     folder = Path(out).expanduser()
-    check_source(folder, folder / STEPS)
+    check_folder(folder, folder / STEPS)
     find_runtime(str(config.deployment.runtime))
     images = split_images(model, batches, config.held_out, config.prune.seed)
     start = key_of(fingerprint(model.state_dict().items()), images.key())

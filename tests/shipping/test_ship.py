@@ -44,7 +44,7 @@ def batches():
 def shipped(tmp_path_factory):
     labels = torch.arange(16) % 5
     folder = tmp_path_factory.mktemp("ship") / "release"
-    return ldrf.ship(make(Chain), batches(), folder, CONFIG, test=[(images(16, seed=4), labels)])
+    return ldrf.ship(make(Chain), batches(), folder, CONFIG, test=[{"x": images(16, seed=4), "labels": labels}])
 
 
 @pytest.fixture
