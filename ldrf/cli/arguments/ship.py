@@ -15,6 +15,7 @@ from ldrf.shipping.recipe import ShipConfig, read_config, read_yaml
 HELP = """Make a checked, fast file of a trained network: prune, fine-tune without labels, export, quantise, time.
 
 For example: ldrf ship vgg9 --data sample --latency 2 --int8 --out release
+
 The same command goes on where it was stopped. 'ldrf ship release/ship.yaml --out again' repeats a release."""
 OWN = {"model": str, "weights": str, "architecture": str, "data": str, "images": int, "test_images": int, "out": str}
 
