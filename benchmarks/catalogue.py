@@ -31,6 +31,8 @@ def catalogue() -> dict[str, Callable[[], Made]]:
         library, _, rest = name.partition("/")
         models[name] = partial(makers[library], rest)
     models |= {f"ultralytics/{n}": partial(_ultralytics, n) for n in ULTRALYTICS.split()}
+    models |= {f"smp/{n}": partial(_smp, n) for n in SMP.split()}
+    models |= {f"diffusers/{n}": made for n, made in DIFFUSERS.items()}
     return models | {f"hf/{n}": partial(_huggingface, n) for n in HUGGINGFACE}
 
 
@@ -46,6 +48,45 @@ def _ultralytics(name: str) -> Made:
 
     kind = ultralytics.RTDETR if name.startswith("rtdetr") else ultralytics.YOLO
     return kind(f"{name}.yaml").model, torch.rand(3, 3, 128, 128)
+
+
+# Decoders of the PyPI package segmentation_models_pytorch, each on an encoder of its own.
+SMP = """
+    Unet-resnet18 Unet-mobilenet_v2 UnetPlusPlus-resnet18 FPN-resnet18 FPN-efficientnet-b0 DeepLabV3Plus-resnet18
+    DeepLabV3Plus-mobilenet_v2 MAnet-resnet18 Linknet-resnet18 PSPNet-resnet18 PAN-resnet18 UPerNet-resnet18
+    Segformer-resnet18
+"""
+
+
+def _smp(name: str) -> Made:
+    import_vision("torchvision")
+    import segmentation_models_pytorch  # pyright: ignore[reportMissingImports]
+
+    kind, _, encoder = name.partition("-")
+    made = getattr(segmentation_models_pytorch, kind)(encoder_name=encoder, encoder_weights=None, classes=5)
+    return made, _images(3, 128)
+
+
+def _unet2d(*down: str, **options: Any) -> Callable[[], Made]:
+    """A UNet2DModel of the PyPI package diffusers, with these blocks on its way down and their kin on its way up."""
+
+    def made() -> Made:
+        import_vision("torchvision")
+        import diffusers  # pyright: ignore[reportMissingImports]
+
+        widths = (32, 64, 64)[: len(down)]
+        up = tuple(block.replace("Down", "Up") for block in reversed(down))
+        model = diffusers.UNet2DModel(sample_size=32, block_out_channels=widths, layers_per_block=1, norm_num_groups=8,
+                                      down_block_types=down, up_block_types=up, **options)  # fmt: skip
+        return model, {"sample": _images(4, 32), "timestep": torch.randint(0, 1000, (4,))}
+
+    return made
+
+
+DIFFUSERS: dict[str, Callable[[], Made]] = {
+    "unet2d": _unet2d("DownBlock2D", "DownBlock2D"),
+    "unet2d-attention": _unet2d("DownBlock2D", "AttnDownBlock2D", "DownBlock2D", attention_head_dim=8),
+}
 
 
 def _images(rows: int, size: int, channels: int = 3) -> Tensor:

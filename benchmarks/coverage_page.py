@@ -33,7 +33,8 @@ def page(ours: Rows, theirs: Rows) -> Iterator[str]:
     yield "# Models tried"
     yield ""
     yield (
-        f"{len(ours)} models of torchvision, timm, Hugging Face, Ultralytics and by hand, with random weights, each "
+        f"{len(ours)} models of torchvision, timm, Hugging Face, diffusers, "
+        "segmentation_models_pytorch, Ultralytics and by hand, with random weights, each "
         "pruned to 1.5 times fewer MACs or the most it allows. A model counts as *ok* if the slim one runs, also at "
         "another batch size, exports with `torch.export`, trains a step, is faster, and if at full width the same "
         "steps give back the dense outputs to 1e-4. timm's models have at most two equal blocks in a row, but for "
