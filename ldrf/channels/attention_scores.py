@@ -137,6 +137,21 @@ def rotated_layers(weights: Weights, scores: Scores, sums: Sums, kept: Tensor, s
     return rotated
 
 
+def projected_queries(weights: Weights, scores: Scores, sums: Sums, width: int) -> Affine:
+    """The layer of the queries with the nearest scores of so many directions per head; the keys stay as they are.
+
+    The scores are those of :func:`rotated_layers`: (A q) (B k)^T = (B^T A q) k^T.
+    """
+    assert scores.heads is not None
+    node = scores.layers[0]
+    weight, bias = (t.clone() for t in weights.affine(node))
+    for own, queries, keys in zip(scores.heads[0], *sums, strict=True):
+        rotation = nearest_scores(queries, keys, width)
+        matrix = single(rotation.key.T @ rotation.query, weight)
+        weight[own], bias[own] = (matrix @ weight[own].flatten(1)).view_as(weight[own]), matrix @ bias[own]
+    return {node: (weight, bias)}
+
+
 def weight_sums(weights: Weights, scores: Scores) -> Sums:
     """Sums of squares of every head's queries and keys on inputs of mean 0 and variance 1."""
     assert scores.heads is not None

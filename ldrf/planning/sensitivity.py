@@ -1,7 +1,9 @@
-"""How much an error inside one unit changes what the network says: measured, without labels.
+"""How much an error inside one unit changes the network's outputs, without labels.
 
-Each unit in turn is cut to a trial width in the dense network, its consumers repaired by least squares, and the
-change of the network's outputs is measured. The ratio to the unit's own error weighs its error curve.
+Each unit by itself is cut to a trial width in the dense network and its consumers are repaired by least squares. The
+change of the network's outputs, relative to the unit's own error, weighs its error curve. For units it is estimated
+from gradients (``first_order.py``), at a cost that grows with the depth of the network. Where a unit has no gradient,
+and for whole branches, the rest of the network is run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,13 +17,13 @@ from ldrf.algebra.moments import Moments, damped_factor
 from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
-from ldrf.channels.attention_scores import rotated_layers, weight_sums
+from ldrf.channels.attention_scores import projected_queries, weight_sums
 from ldrf.inputs import Inputs
+from ldrf.planning.first_order import estimated_changes, float_outputs, spreads
 from ldrf.runtime.device import exact, single
-from ldrf.runtime.processes import sum_all, sum_over
+from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights
-from ldrf.tracing.lean_run import Values, input_values, run_lean
-from ldrf.tracing.trace import Trace
+from ldrf.tracing.lean_run import input_values, run_lean
 from ldrf.units.branches import without
 from ldrf.units.columns import reader_columns
 from ldrf.units.indices import stays
@@ -64,43 +66,69 @@ def output_errors(
     examples: int,
     progress: Any,
 ) -> dict[str, float]:
-    """Relative squared change of the outputs when each unit alone is cut to its trial width."""
+    """Relative squared change of the outputs when each unit alone is cut to its trial width, to first order.
+
+    Units whose changes have no gradient are measured.
+    """
+    trials = unit_trials(network, surveys, removals, trial, damping)
+    chunks = _held_out(network, examples)
+    layers = {name: _changed_layers(network, t.weights) for name, t in trials.items()}
+    errors = estimated_changes(network, layers, chunks, progress)
+    rest = {name: t for name, t in trials.items() if name not in errors}
+    return {**errors, **(measured_changes(network, rest, chunks, progress, "trials") if rest else {})}
+
+
+def unit_trials(
+    network: Network, surveys: dict[str, Survey], removals: dict[str, Removal], widths: dict[str, int], damping: float
+) -> dict[str, Trial]:
+    """The dense network with one unit cut, for each unit."""
     trace = network.trace
-    trials = {
+    return {
         u.name: Trial(
-            _cut_alone(network, u, surveys, removals, trial, damping),
+            _cut_alone(network, u, surveys, removals, widths, damping),
             u.start if u.scores else min(trace.index(c.layer.node) for c in u.consumers),
         )
         for u in network.units
     }
-    return _measured(network, trials, examples, progress, "sensitivity")
+
+
+def _changed_layers(network: Network, weights: Weights) -> dict[str, tuple[Tensor, Tensor | None]]:
+    """The layers of a trial that differ from the dense ones."""
+    return {node: pair for node, pair in weights.layers.items() if pair is not network.dense.layers[node]}
 
 
 def branch_errors(network: Network, examples: int, progress: Any) -> dict[str, float]:
     """Relative squared change of the outputs when each branch alone is replaced by its mean."""
     trials = {b.name: Trial(without(network.dense, (b,)), network.trace.index(b.end)) for b in network.branches}
-    return _measured(network, trials, examples, progress, "branches")
+    return measured_changes(network, trials, _held_out(network, examples), progress, "branches")
 
 
-@torch.no_grad()
-def _measured(network: Network, cut: Mapping[str, Trial], examples: int, progress: Any, bar: str) -> dict[str, float]:
-    """Relative squared change of the outputs in each trial, on held-out images."""
-    calibration = network.calibration
-    chunks: list[int] = []
+def _held_out(network: Network, examples: int) -> list[int]:
+    """Held-out chunks with so many examples, or all of them."""
+    calibration, chunks = network.calibration, list[int]()
     for index in sorted(calibration.held_out):
         chunks.append(index)
         if sum(calibration.sizes[i] for i in chunks) >= examples:
             break
-    errors = torch.zeros(len(cut), dtype=torch.float64)
+    return chunks
+
+
+@torch.no_grad()
+def measured_changes(
+    network: Network, trials: Mapping[str, Trial], chunks: list[int], progress: Any, bar: str
+) -> dict[str, float]:
+    """Relative squared change of the outputs in each trial, by running the network from the first change on."""
+    calibration = network.calibration
+    errors = torch.zeros(len(trials), dtype=torch.float64)
     for index in progress(chunks, bar):
         own = bool(calibration.own([index]))
         before = _dense_outputs(network, calibration.chunks[index]) if own else {}
-        spreads = _spreads(before, calibration.sizes[index])
-        changes = dict(_changes(network, cut, calibration.chunks[index], before)) if own else {}
-        for i, name in enumerate(cut):
+        spread = spreads(before, calibration.sizes[index])
+        changes = dict(_changes(network, trials, calibration.chunks[index], before)) if own else {}
+        for i, name in enumerate(trials):
             for output, change in changes.get(name, {}).items():
-                errors[i] += change / spreads[output] / len(chunks)
-    return dict(zip(cut, sum_over(errors).tolist(), strict=True))
+                errors[i] += change / spread[output] / len(chunks)
+    return dict(zip(trials, sum_over(errors).tolist(), strict=True))
 
 
 def _cut_alone(
@@ -120,7 +148,7 @@ def _cut_alone(
     }
     if unit.compared:
         sums = weight_sums(network.dense, unit.compared)
-        layers |= rotated_layers(network.dense, unit.compared, sums, kept, shrinks=False)
+        layers |= projected_queries(network.dense, unit.compared, sums, len(kept))
     elif unit.scores:
         weight, bias = network.dense.affine(unit.producer.node)
         stay = torch.as_tensor(stays(unit.neuron_of_output, kept)).to(weight.device)
@@ -131,7 +159,7 @@ def _cut_alone(
 def _dense_outputs(network: Network, chunk: Inputs) -> dict[str, Tensor]:
     trace = network.trace
     given = input_values(trace, chunk, network.dense.device)
-    return _outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), given))
+    return float_outputs(trace, run_lean(trace, network.dense, 0, len(trace.nodes), given))
 
 
 def _changes(
@@ -143,17 +171,5 @@ def _changes(
     for name, trial in sorted(cut.items(), key=lambda item: item[1].first):
         run_lean(trace, network.dense, at, trial.first, values)
         at = trial.first
-        now = _outputs(trace, run_lean(trace, trial.weights, at, end, dict(values)))
+        now = float_outputs(trace, run_lean(trace, trial.weights, at, end, dict(values)))
         yield name, {output: float((now[output] - before[output]).square().sum()) for output in before}
-
-
-def _outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
-    outputs = {name: values.get(name) for name in trace.outputs}
-    return {name: v.float() for name, v in outputs.items() if isinstance(v, Tensor) and v.is_floating_point()}
-
-
-def _spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:
-    """Squared spread of each output over the images of a chunk, also those of other processes."""
-    means = {name: total / images for name, total in sum_all({n: exact(o).sum(0) for n, o in outputs.items()}).items()}
-    own = {name: (exact(o) - means[name]).square().sum() for name, o in outputs.items()}
-    return {name: float(spread) + 1e-12 for name, spread in sum_all(own).items()}

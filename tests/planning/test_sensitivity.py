@@ -11,7 +11,7 @@ from networks import Chain
 
 from ldrf.calibration.survey import survey
 from ldrf.planning.curves import removal_curve
-from ldrf.planning.sensitivity import output_errors, repaired
+from ldrf.planning.sensitivity import measured_changes, repaired, unit_trials
 from ldrf.runtime.progress import progress
 
 
@@ -22,7 +22,8 @@ def test_the_change_of_the_outputs_is_that_of_the_cut_model(network):
     surveys = survey(net.trace, net.dense, net.units, net.calibration, 0, progress)
     removals = {u.name: removal_curve(net, u, surveys[u.name], config) for u in net.units}
     trial = {"conv1": 12, "conv2": 6}
-    measured = output_errors(net, surveys, removals, trial, config.damping, 256, progress)
+    trials = unit_trials(net, surveys, removals, trial, config.damping)
+    measured = measured_changes(net, trials, sorted(net.calibration.held_out), progress, "trials")
     assert measured["conv1"] == pytest.approx(0, abs=1e-6), "nothing is cut"
 
     unit = net.units[1]
