@@ -24,9 +24,11 @@ from torch import nn
 
 import ldrf
 import ldrf.pipeline
+from ldrf.algebra import descent
 from ldrf.calibration.network import read_network
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=4, chunk=16, memory="50kB", energy=0.1)
+descent.KEEP_EVERY = 0.0  # every step of all units together is kept
 
 
 def network() -> nn.Module:

@@ -1,9 +1,11 @@
 """Gradient descent in small steps: tensors move relative to their own size, and one chunk of images counts per step."""
 
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -48,6 +50,25 @@ def shuffled(chunks: Sequence[int], seed: int) -> Iterator[int]:
         yield from (chunks[i] for i in reversed(order))
 
 
+@dataclass(frozen=True)
+class Standing:
+    """Where a descent stands: how many steps are done, and every tensor that decides how it goes on."""
+
+    steps: int
+    tensors: dict[str, Tensor]
+
+
+class Keeper(Protocol):
+    """Keeps the standing of a descent, so that it goes on from there after the process was killed."""
+
+    def last(self) -> Standing | None: ...
+
+    def keep(self, standing: Standing) -> None: ...
+
+
+KEEP_EVERY = 120.0  # seconds between two standings that are kept
+
+
 def descend(
     moving: Sequence[Scaled],
     losses: Callable[[int], Iterable[Tensor]],
@@ -58,14 +79,22 @@ def descend(
     optimiser_of: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
     bar: str | None = None,
     prepare: Callable[[int], None] | None = None,
+    keeper: Keeper | None = None,
+    generator: torch.Generator | None = None,
 ) -> None:
     """Move the tensors down the sum of ``losses(chunk)``, one chunk per step.
 
-    ``bar`` is the title of a progress bar. ``prepare`` is told at every step which chunk comes next.
+    ``bar`` is the title of a progress bar. ``prepare`` is told at every step which chunk comes next. ``keeper`` keeps
+    the standing every few minutes, with that of the ``generator`` that ``losses`` draws from.
     """
     optimiser = optimiser_of([tensor.delta for tensor in moving], lr=rate, betas=(0.9, 0.99))
-    counted = progress(range(steps), bar) if bar else range(steps)
-    for step, (chunk, following) in zip(counted, pairwise(shuffled(chunks, seed)), strict=False):
+    standing = keeper.last() if keeper else None
+    if standing:
+        _restore(standing, moving, optimiser, generator)
+    first, kept_at = standing.steps if standing else 0, time.monotonic()
+    counted = progress(range(first, steps), bar) if bar else range(first, steps)
+    order = islice(pairwise(shuffled(chunks, seed)), first, None)
+    for step, (chunk, following) in zip(counted, order, strict=False):
         if prepare:
             prepare(following)
         for group in optimiser.param_groups:
@@ -74,6 +103,42 @@ def descend(
         for loss in losses(chunk):
             loss.backward()
         optimiser.step()
+        if keeper and time.monotonic() - kept_at >= KEEP_EVERY:
+            keeper.keep(_standing(step + 1, moving, optimiser, generator))
+            kept_at = time.monotonic()
+
+
+def _standing(
+    steps: int, moving: Sequence[Scaled], optimiser: torch.optim.Optimizer, generator: torch.Generator | None
+) -> Standing:
+    """What :func:`_restore` needs to go on with the same bits."""
+    tensors = {} if generator is None else {"generator": generator.get_state()}
+    for i, tensor in enumerate(moving):
+        tensors[f"{i} delta"] = tensor.delta.detach()
+        for name, value in optimiser.state[tensor.delta].items():
+            tensors[f"{i} {name}"] = value if isinstance(value, Tensor) else torch.tensor(value)
+    return Standing(steps, tensors)
+
+
+@torch.no_grad()
+def _restore(
+    standing: Standing,
+    moving: Sequence[Scaled],
+    optimiser: torch.optim.Optimizer,
+    generator: torch.Generator | None,
+) -> None:
+    if generator is not None:
+        generator.set_state(standing.tensors["generator"])
+    for name, value in standing.tensors.items():
+        place, _, what = name.partition(" ")
+        if not what:
+            continue
+        delta = moving[int(place)].delta
+        if what == "delta":
+            delta.copy_(value)
+        else:
+            # A whole number was no tensor in the optimiser's state.
+            optimiser.state[delta][what] = value.to(delta.device) if value.is_floating_point() else value.item()
 
 
 def _share_of_rate(done: float, warm: float = 0.1) -> float:

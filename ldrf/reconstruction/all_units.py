@@ -6,14 +6,14 @@ the layers that were solved move together towards the dense values of all goals 
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ldrf.algebra.descent import descend, filled, leaves, scaled
+from ldrf.algebra.descent import Keeper, descend, filled, leaves, scaled
 from ldrf.algebra.muon import Muon
 from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
@@ -36,8 +36,12 @@ MANY = 16  # passes over the images above which they are augmented, as the steps
 COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
 
 
-def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) -> Weights | None:
+def reconstruct_together(
+    network: Network, walk: Lockstep, config: PruneConfig, keeper: Keeper | None = None
+) -> Weights | None:
     """The slim weights of ``walk`` with the layers that were solved moved together; None where there is nothing to do.
+
+    ``keeper`` keeps the standing of the descent, so that a killed run goes on from there.
 
     The outputs alone are too few goals, and in a plain chain no sum or map is as wide as before. But each layer of a
     chain was solved at its full width, as a consumer, before it was cut itself. That full-width layer is kept beside
@@ -50,7 +54,7 @@ def reconstruct_together(network: Network, walk: Lockstep, config: PruneConfig) 
     goals = goal_weights(network, meeting_points(network, walk.slim), full_width)
     if not goals.keys() - set(network.trace.outputs):
         return None
-    return _Descent(network, walk, tuple(full_width), goals, config).run(steps)
+    return _Descent(network, walk, tuple(full_width), goals, config).run(steps, keeper)
 
 
 def same_weights(weights: Weights | None) -> Weights | None:
@@ -94,7 +98,7 @@ class _Descent:
     goals: dict[str, float]
     config: PruneConfig
 
-    def run(self, steps: int) -> Weights:
+    def run(self, steps: int, keeper: Keeper | None) -> Weights:
         """The slim weights after so many steps."""
         calibration, config = self.network.calibration, self.config
         augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
@@ -117,7 +121,8 @@ class _Descent:
                 gaps = [weight * squared_gap(mine[n], theirs[n]) for n, weight in self.goals.items()]
                 yield torch.stack(gaps).sum() / size
 
-        descend(leaves(moving), losses, calibration.fitting, steps, RATE, config.seed, Muon, "together")
+        together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
+        together(leaves(moving), losses, calibration.fitting, steps, RATE, config.seed)
         with torch.no_grad():
             return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
 

@@ -17,7 +17,7 @@ from ldrf.config import PruneConfig
 from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_all
 from ldrf.tracing.interpreter import run
-from ldrf.tracing.lean_run import input_values
+from ldrf.tracing.lean_run import input_values, last_uses
 from ldrf.tracing.patches import output_rows
 from ldrf.units.unit import Consumer
 
@@ -100,12 +100,15 @@ def _goal_gradients(network: Network, chunk: int, goals: list[str]) -> dict[str,
     values = input_values(trace, network.calibration.chunks[chunk], network.dense.device)
     watched: dict[str, Tensor] = {}
     with torch.enable_grad():
-        for node in trace.nodes:
+        last = last_uses(trace)
+        for position, node in enumerate(trace.nodes):
             run(trace, network.dense, (node,), values)
             value = values.get(node.name)
             if node.name in goals and isinstance(value, Tensor):
                 # A leaf's own gradient is wanted even where nothing before it asks for one.
                 values[node.name] = watched[node.name] = value if value.requires_grad else value.requires_grad_()
+            for name in last.get(position, ()):  # what the backward pass needs, it keeps itself
+                values.pop(name, None)
         outputs = [values[n] for n in trace.outputs if isinstance(values.get(n), Tensor)]
         outputs = [o for o in outputs if o.is_floating_point() and o.requires_grad]
         mixed = sum((o * _noise(o, network.calibration, chunk, generator)).sum() for o in outputs)

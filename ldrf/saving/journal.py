@@ -1,9 +1,9 @@
-"""What a run has done so far, kept in its folder, so that a killed run loses no more than the unit in progress.
+"""What a run has done so far, kept in its folder, so that a killed run loses no more than a unit or a few minutes.
 
 Once stage 1 is done ``folder/ldrf-journal`` holds ``settings.json`` and ``learned.safetensors``, and a file for each
-unit whose solution was found. Every file is written all or nothing; the tensors carry a checksum, nothing is pickled. A
-run that goes on commits the solutions found here instead of looking for them, and ends with the same bits. The journal
-goes when the result is saved.
+unit whose solution was found. While all units move together, their standing is kept every few minutes. Every file is
+written all or nothing; the tensors carry a checksum, nothing is pickled. A run that goes on commits the solutions found
+here instead of looking for them, and ends with the same bits. The journal goes when the result is saved.
 """
 
 import hashlib
@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
+from ldrf.algebra.descent import Standing
 from ldrf.algebra.neuron_removal import Removal
 from ldrf.calibration.network import Network
 from ldrf.calibration.survey import Survey
@@ -27,19 +28,29 @@ from ldrf.config import PruneConfig
 from ldrf.deployment.latency import Latency
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import fingerprint
-from ldrf.files.result_folders import JOURNAL, LEARNED, LOCK, RECORD, SETTINGS, check_place, unfinished
+from ldrf.files.result_folders import (
+    JOURNAL,
+    LEARNED,
+    LOCK,
+    RECORD,
+    SETTINGS,
+    check_place,
+    check_replaceable,
+    unfinished,
+)
 from ldrf.files.strict_json import read_json
 from ldrf.files.writing import disk_errors_as_sentence, write_whole
 from ldrf.planning.findings import Findings
 from ldrf.planning.plan import Plan
 from ldrf.reconstruction.solution import Solution
 from ldrf.reconstruction.unit_solver import Reconstruction
-from ldrf.runtime.processes import from_first
+from ldrf.runtime.processes import from_first, is_first
 from ldrf.saving.run_settings import compare, described
 from ldrf.units.targets import Target
 from ldrf.units.unit import Unit
 
 FORMAT = 1
+TOGETHER = "together.safetensors"
 REMEDY = " What was done before is kept: mend that and go on with resume=True (--resume)."
 
 Tables = dict[str, dict[str, Tensor]]
@@ -169,6 +180,21 @@ class Journal:
         }
         self._write(_unit_file(index), {"unit": unit.name, **facts}, tables)
 
+    def last(self) -> Standing | None:
+        """Where the descent of all units together stood when it was last kept."""
+        return None if self.folder is None else from_first(self._last)
+
+    def _last(self) -> Standing | None:
+        if self.folder is None or not (path := self.folder / TOGETHER).exists():
+            return None
+        facts, tables = _read(path)
+        return Standing(facts["steps"], tables["standing"])
+
+    def keep(self, standing: Standing) -> None:
+        """Note where that descent stands. Processes keep different time, and the first alone writes."""
+        if self.folder is not None and is_first():
+            self._write(TOGETHER, {"steps": standing.steps}, {"standing": standing.tensors})
+
     def _write(self, name: str, facts: dict[str, Any], tables: Tables) -> None:
         """One file: tensors by table and row, and the facts and names of rows in its head."""
         if self.folder is None:
@@ -185,27 +211,37 @@ class Journal:
             write_whole(self.folder / name, data)
 
 
-def open_journal(folder: str | Path | None, resume: bool) -> Journal:
-    """The journal in ``folder``, which must be new, empty or a result's; or, with ``resume``, an unfinished run's."""
+def open_journal(folder: str | Path | None, resume: bool, force: bool = False) -> Journal:
+    """The journal in ``folder``, which must be free (:func:`check_free`)."""
     if folder is None:
         if resume:
             raise LdrfError("resume=True needs out=, the folder of the run to go on with.")
         return Journal()
     folder = Path(folder).expanduser()
-    from_first(lambda: _check_free(folder, resume))
+    from_first(lambda: check_free(folder, resume, force))
     return Journal(folder / JOURNAL)
 
 
-def _check_free(folder: Path, resume: bool) -> None:
+def check_free(folder: Path, resume: bool = False, force: bool = False) -> None:
+    """Raise, before the work, where a result must not be written: the same for calls and commands.
+
+    A folder must be new or empty; or hold an unfinished run, with ``resume``; or, with ``force``, an earlier result or
+    an unfinished run, which is thrown away.
+    """
     check_place(folder)
-    if unfinished(folder) and not resume:
-        units = len(list((folder / JOURNAL).glob("unit-*.safetensors")))
-        raise LdrfError(
-            f"'{folder}' holds an unfinished run, {units} of its units done: go on with it by resume=True (--resume), "
-            "or name another folder."
-        )
-    if resume and (folder / RECORD).is_file() and not unfinished(folder):
+    if unfinished(folder):
+        if resume:
+            return
+        if not force:
+            units = len(list((folder / JOURNAL).glob("unit-*.safetensors")))
+            raise LdrfError(
+                f"'{folder}' holds an unfinished run, {units} of its units done: go on with it by resume=True "
+                "(--resume), name another folder, or throw it away by force=True (--force)."
+            )
+        discard(folder)
+    if resume and (folder / RECORD).is_file():
         raise LdrfError(f"'{folder}' holds a finished result: there is nothing to resume.")
+    check_replaceable(folder, force)
 
 
 def discard(folder: Path) -> None:

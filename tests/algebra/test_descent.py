@@ -11,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ldrf.algebra.descent import Scaled, descend, filled, leaves, scaled, shuffled
+from ldrf.algebra import descent
+from ldrf.algebra.descent import Scaled, Standing, descend, filled, leaves, scaled, shuffled
+from ldrf.algebra.muon import Muon
 
 
 class Pair(NamedTuple):
@@ -97,3 +99,40 @@ def test_the_rate_rises_and_falls_to_zero():
     assert rates[0] == 0 and rates[top] == pytest.approx(0.5) and top == 10
     assert rates[:11] == sorted(rates[:11]) and rates[10:] == sorted(rates[10:], reverse=True)
     assert rates[-1] < 0.001
+
+
+@pytest.mark.parametrize("optimiser", [torch.optim.Adam, Muon])
+def test_a_descent_that_goes_on_from_where_it_was_kept_ends_with_the_same_bits(optimiser, monkeypatch):
+    """Losses that draw random numbers: the generator goes on, too."""
+    monkeypatch.setattr(descent, "KEEP_EVERY", 0.0)
+    goals = torch.randn(3, 8, 5, generator=torch.Generator().manual_seed(1))
+
+    class Memory:
+        def __init__(self, *standings: Standing) -> None:
+            self.standings = list(standings)
+
+        def last(self) -> Standing | None:
+            return self.standings[-1] if self.standings else None
+
+        def keep(self, standing: Standing) -> None:
+            self.standings.append(
+                Standing(standing.steps, {name: tensor.clone() for name, tensor in standing.tensors.items()})
+            )
+
+    def moved(memory: Memory) -> list[Tensor]:
+        generator = torch.Generator().manual_seed(5)
+        moving = [Scaled(torch.ones(8, 5)), Scaled(torch.ones(5))]
+
+        def losses(chunk: int) -> Iterator[Tensor]:
+            noise = torch.randn(8, 5, generator=generator)
+            yield (moving[0]() + moving[1]() - goals[chunk] + 0.1 * noise).square().sum()
+
+        descend(moving, losses, range(3), 12, 0.05, 0, optimiser, keeper=memory, generator=generator)
+        return [tensor().detach() for tensor in moving]
+
+    memory = Memory()
+    whole = moved(memory)
+    assert [standing.steps for standing in memory.standings] == list(range(1, 13))
+    resumed = moved(Memory(*memory.standings[:5]))
+    assert all(map(torch.equal, whole, resumed))
+    assert not any(map(torch.equal, whole, moved(Memory(Standing(12, memory.standings[4].tensors)))))

@@ -16,6 +16,7 @@ from networks import Chain, Residual, images, make
 from torch import nn
 
 import ldrf
+from ldrf.algebra import descent
 from ldrf.calibration.store import SpillFile
 from ldrf.cli import main
 from ldrf.errors import LdrfError
@@ -102,6 +103,27 @@ def test_every_solver_and_found_widths_too(stopped, prune_known, solver):
     assert same(resumed, prune_known(Residual, **given))
 
 
+def test_stopped_among_the_steps_of_all_units_it_goes_on_from_there(prune_known, monkeypatch, tmp_path):
+    """Also with images that are changed at random in every step."""
+    given = {"widths": HALVES, "config": replace(CONFIG, joint_steps=6, augment=True)}
+    wanted = prune_known(Residual, **given)
+    monkeypatch.setattr(descent, "KEEP_EVERY", 0.0)
+    keep, kept = Journal.keep, []
+
+    def keep_three(self, standing):
+        keep(self, standing)
+        kept.append(standing.steps)
+        if standing.steps == 3:
+            raise Stop
+
+    monkeypatch.setattr(Journal, "keep", keep_three)
+    with pytest.raises(Stop):
+        prune_known(Residual, **given, out=tmp_path / "out")
+    resumed = prune_known(Residual, **given, out=tmp_path / "out", resume=True)
+    assert kept == [1, 2, 3, 4, 5, 6], "the first three steps are not done again"
+    assert same(resumed, wanted)
+
+
 def test_what_was_done_is_not_done_again(stopped, prune_known, monkeypatch):
     folder = stopped()
     tried = []
@@ -158,7 +180,7 @@ def test_another_model_other_images_and_other_protected_layers_are_refused(tmp_p
 @pytest.mark.slow
 def test_an_unfinished_run_is_not_started_over_by_accident(stopped, prune_known):
     folder = stopped()
-    with pytest.raises(LdrfError, match=r"unfinished run, 1 of its units done: .*\(--resume\), or name another folder"):
+    with pytest.raises(LdrfError, match=r"unfinished run, 1 of its units done: .*\(--resume\).* or throw it away"):
         prune_known(Residual, widths=HALVES, config=CONFIG, out=folder)
     with pytest.raises(LdrfError, match="holds the unfinished run of another result"):
         ldrf.save(prune_known(Residual, widths={"block1.conv1": 6}, config=CONFIG), folder)
@@ -173,14 +195,16 @@ def test_resume_begins_where_nothing_was_done_and_says_where_all_is_done(prune_k
         prune_known(Residual, **given, resume=True)
     with pytest.raises(LdrfError, match="resume=True needs out="):
         prune_known(Residual, widths=HALVES, resume=True)
-    assert same(prune_known(Residual, **given), once), "without it an earlier result is replaced"
+    with pytest.raises(LdrfError, match=r"holds an earlier result: .* replace it by force=True \(--force\)\."):
+        prune_known(Residual, **given)
+    assert same(prune_known(Residual, **given, force=True), once)
 
 
 @pytest.mark.slow
 def test_an_earlier_result_stays_until_the_new_one_is_there(stopped, prune_known, tmp_path):
     prune_known(Residual, widths={"block1.conv1": 6}, config=CONFIG, out=tmp_path / "out")
     before = (tmp_path / "out" / RECORD).read_bytes()
-    folder = stopped()
+    folder = stopped(force=True)
     assert (folder / RECORD).read_bytes() == before
     ldrf.load(folder, make(Residual))
     prune_known(Residual, widths=HALVES, config=CONFIG, out=folder, resume=True)
@@ -340,7 +364,7 @@ def test_a_killed_command_goes_on_in_a_new_process(tmp_path, monkeypatch, capsys
         time.sleep(0.02)
     first.send_signal(signal.SIGKILL)
     first.wait()
-    assert main([*prune, "--out", "killed"]) == 1 and "continue it with --resume" in capsys.readouterr().err
+    assert main([*prune, "--out", "killed"]) == 1 and "go on with it by resume=True" in capsys.readouterr().err
     torch.set_num_threads(1)
     assert main([*prune, "--out", "killed", "--resume"]) == 0
     assert main([*prune, "--out", "whole"]) == 0
