@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ldrf.result import FinetuneResult, PruneResult, Tried, UnitReport
     from ldrf.saving.checkpoint import load, save
     from ldrf.saving.export import Exported, export
+    from ldrf.saving.loaded_result import load_result
     from ldrf.shipping.recipe import ShipConfig
     from ldrf.shipping.release import ShippedRow
     from ldrf.shipping.ship import Shipped, ship
@@ -58,6 +59,7 @@ __all__ = [
     "finetune",
     "inspect",
     "load",
+    "load_result",
     "mirrored",
     "prune",
     "prune_layer",
@@ -99,6 +101,7 @@ _HOME = {
     "finetune": "ldrf.finetuning.loop",
     "inspect": "ldrf.inspection",
     "load": "ldrf.saving.checkpoint",
+    "load_result": "ldrf.saving.loaded_result",
     "mirrored": "ldrf.calibration.mirroring",
     "prune": "ldrf.pipeline",
     "prune_layer": "ldrf.reconstruction.single_layer",

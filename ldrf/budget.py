@@ -96,12 +96,8 @@ class Budget:
 
     def of_parts(self, of: PartsOf) -> "Budget":
         """The same budget of points of the whole model, where its parts are what is pruned."""
-        evaluate = self.evaluate
-        if evaluate is None or self.deployment is not None:
-            raise LdrfError(
-                "With parts, max_drop= needs evaluate=, a function that scores the whole model, and no deployment=."
-            )
-        return replace(self, evaluate=lambda parts: evaluate(with_parts(of, parts).eval()))
+        check_parts(self)
+        return replace(self, evaluate=of_whole(self.evaluate, of))
 
     def target(self, ratio: float) -> Target:
         if self.deployment is not None:
@@ -136,6 +132,21 @@ class Budget:
             return pruned(begin_run(run.start, self.target(ratio), open_journal(None, False)))
         except OutOfReach:
             return None
+
+
+def check_parts(budget: Budget) -> None:
+    """Raise where a budget of points cannot be that of a whole model, of which parts are pruned."""
+    if budget.evaluate is None or budget.deployment is not None:
+        raise LdrfError(
+            "With parts, max_drop= needs evaluate=, a function that scores the whole model, and no deployment=."
+        )
+
+
+def of_whole(evaluate: Evaluate | None, of: PartsOf | None) -> Evaluate | None:
+    """The same score of the whole model, for its parts."""
+    if evaluate is None or of is None:
+        return evaluate
+    return lambda parts: evaluate(with_parts(of, parts).eval())
 
 
 def _none_within(max_drop: float, tried: list[Tried]) -> str:

@@ -79,6 +79,8 @@ class PruneConfig:
     """Cut widths that residual sums tie together: always, never, or (None) if the target needs it."""
     depth: bool = False
     """Leave residual branches out altogether where that costs less than narrow ones: their mean is added instead."""
+    uniform: bool = False
+    """Give the same layer of every block the same width, so that one number in a config can say it."""
     multiple: int = 8
     """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
     layers move in smaller steps, so that there are at least four; the full width is always allowed."""
@@ -112,6 +114,8 @@ class PruneConfig:
             object.__setattr__(self, "device_memory", byte_count(self.device_memory, "device_memory"))
             _check_bounds(self, (("device_memory", 0, 2**62),))
         _check_bounds(self, BOUNDS)
+        if self.uniform and self.depth:
+            raise LdrfError("uniform=True and depth=True exclude each other: blocks without a branch are not alike.")
         if self.joint_steps is not None:
             _check_bounds(self, (("joint_steps", 0, 1e9),))
 

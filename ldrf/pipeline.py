@@ -60,6 +60,7 @@ def prune(
     on_event: OnEvent | None = None,
     out: str | Path | None = None,
     resume: bool = False,
+    force: bool = False,
     save: bool = True,
     device: Device | None = None,
     **unknown: object,
@@ -78,7 +79,8 @@ def prune(
     ``method`` is the paper's own or a rival to compare with, by the name of its file in :mod:`ldrf.methods`.
     ``on_event`` is called as ``(event, data)`` on the way; :mod:`ldrf.events` lists the events.
     ``out`` is a folder in which every finished unit is noted, and where the result is saved at the end; a run that was
-    killed goes on there with ``resume``. With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
+    killed goes on there with ``resume``; what is there already is replaced only with ``force``.
+    With ``save=False`` that waits for your own ``ldrf.save(result, out, ...)``.
     ``device`` is where to compute: "auto", "cuda:0", ...; by default where the model is. Either way the slim model
     comes back where the model is.
     """
@@ -89,7 +91,7 @@ def prune(
     if budget:
         check_alone(speedup=speedup, params=params, widths=widths, keep=keep, objective=objective, latency=latency)
         check_not_resumed(resume)
-    journal, clock = open_journal(out, resume), Clock()
+    journal, clock = open_journal(out, resume, force), Clock(shown=budget is None)
     start, of = read_whole_or_parts(model, batches, parts, ignore, method, config, device, budget is not None)
     budget = budget.of_parts(of) if budget and of else budget
     run = begin_run(start, target, journal, clock, on_event)
@@ -146,7 +148,7 @@ def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], 
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     run.clock("reconstruct")
     # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
-    together = same_weights(reconstruct_together(network, walk, config)) if method.repairs_all else None
+    together = same_weights(reconstruct_together(network, walk, config, run.journal)) if method.repairs_all else None
     run.clock("together")
     return walk, kept, together
 

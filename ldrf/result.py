@@ -18,6 +18,7 @@ from ldrf.runtime.device import CPU, device_name
 from ldrf.runtime.tables import table
 from ldrf.units.unit import Skipped, Unit, left_alone
 
+LEFT = "left as it was"  # of units that nothing was done to
 Measure = Literal["accuracy", "agreement", "fidelity"]
 
 
@@ -36,6 +37,11 @@ class UnitReport:
     @property
     def range(self) -> tuple[int, int]:
         return self.rank, self.full
+
+    @property
+    def told_way(self) -> str:
+        """How it was solved, in words: what keeps all its neurons and weights is not called cut."""
+        return LEFT if self.way == "cut" and self.width == self.full else self.way
 
     @classmethod
     def of(cls, unit: Unit, width: int, rank: int, solved: Reconstruction) -> "UnitReport":
@@ -94,6 +100,7 @@ class PruneResult:
     latency: Latency | None = None  # what the clock said of these widths, where a latency was asked for
     tried: tuple[Tried, ...] = ()  # the way to a budget of points, where one was given
     parts: tuple[str, ...] = ()  # the submodules that were pruned within the whole, where that was not traced
+    finetune: dict[str, Any] | None = None  # how the model was fine-tuned since, where it was loaded so
 
     @property
     def seed(self) -> int:
@@ -108,7 +115,7 @@ class PruneResult:
         return str(self)
 
     def __str__(self) -> str:
-        solved = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.way) for h in self.history}
+        solved = {h.name: (f"{h.cut_error:.4f}", f"{h.error:.4f}", h.told_way) for h in self.history}
         rows = [
             (
                 name,
@@ -121,17 +128,26 @@ class PruneResult:
             for name, full in self.full_widths.items()
             for rank in (self.ranks[name],)
         ]
-        heads = ("unit", "neurons", "kept", "rank", "range", "error cut", "error", "solved by")
-        lines = [f"method: {self.method}", "", table(heads, rows), "", self.headline()]
-        if self.parts:
-            lines += ["", f"MACs and parameters are those of the whole model; pruned in it: {', '.join(self.parts)}."]
+        heads = (
+            "unit",
+            "neurons",
+            "kept",
+            f"rank at {self.config.energy:g}",
+            "range",
+            "error cut",
+            "error",
+            "solved by",
+        )
+        lines = [self.headline()]
         if self.held_out is not None:
-            lines += ["", self._judgement(self.held_out)]
-        lines += self._memory()
+            lines += [self._judgement(self.held_out)]
+        if self.parts:
+            lines += [f"MACs and parameters are those of the whole model; pruned in it: {', '.join(self.parts)}."]
+        lines += ["", f"method: {self.method}", "", table(heads, rows), *self._memory()]
         return "\n".join([*lines, *left_alone(self.skipped)])
 
     def _unsolved(self, name: str) -> str:
-        return "left as it was" if self.widths[name] else "left out with its branch"
+        return LEFT if self.widths[name] else "left out with its branch"
 
     def headline(self) -> str:
         (dense, slim), (before, after) = self.macs, self.parameters
@@ -184,6 +200,7 @@ class PruneResult:
             "seconds": self.seconds,
             "versions": self.versions,
             "computed": None if self.computed is None else asdict(self.computed),
+            **({} if self.finetune is None else {"finetune": self.finetune}),
         }
 
     def details(self) -> dict[str, Any]:

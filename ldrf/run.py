@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
-from ldrf.calibration.finding_parts import find_parts, naming_parts, takes_lists
+from ldrf.calibration.finding_parts import whole_or_parts
 from ldrf.calibration.network import Network, check_prunable, read_network, smaller_chunks
-from ldrf.calibration.parts import PartsOf, read_parts
+from ldrf.calibration.parts import PartsOf
 from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.deployment.gain import warn_of_small_gain
-from ldrf.errors import CannotTrace, LdrfError, first_line
+from ldrf.errors import LdrfError, first_line
 from ldrf.events import OnEvent, teller
 from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs
@@ -199,25 +198,13 @@ def read_whole_or_parts(
     device: Device | None = None,
     several: bool = False,
 ) -> tuple[Start, PartsOf | None]:
-    """The model as a network; or the named parts of it as one, and what is around them.
+    """The model as a network; or the named parts of it as one, and what is around them."""
 
-    A model that takes lists of images, as detectors do, is pruned by the parts that can be traced.
-    """
-    once = isinstance(batches, Iterator)  # its first batch is kept, as it is looked at again; the rest may be too much
-    first = list(islice(batches, 1)) if once else batches
-    if parts is None:
-        try:
-            given = chain(first, batches) if once else batches
-            return read_start(model, given, ignore, method, config, device, several), None
-        except LdrfError as problem:
-            if isinstance(problem, CannotTrace):
-                raise naming_parts(problem, model, first) from problem
-            if not takes_lists(model, first):
-                raise
-        parts = find_parts(model, first)
-    of = read_parts(model, chain(first, batches) if once else batches, parts, ignore)
-    start = read_start(of.parts, of.batches, of.ignore, method, config, device, several)
-    return replace(start, network=replace(start.network, whole=of.whole)), of
+    def read(model: nn.Module, batches: Iterable[Any], ignore: Ignore) -> Start:
+        return read_start(model, batches, ignore, method, config, device, several)
+
+    start, of = whole_or_parts(model, batches, parts, ignore, read)
+    return start if of is None else replace(start, network=replace(start.network, whole=of.whole)), of
 
 
 def begin_run(
@@ -228,6 +215,8 @@ def begin_run(
     network, config = start.network, start.config
     if network.whole is not None and target.deployment is not None:
         raise LdrfError("A latency is that of a whole model: with parts, ask for speedup=, params=, widths= or keep=.")
+    if config.uniform and target.deployment is not None:
+        raise LdrfError("uniform=True does not go with a latency: ask for speedup=, params= or objective=.")
     journal.begin(network, target, start.method.name, config, start.labels)
     planned, where = journal.findings(), target.deployment
     deployed = None
@@ -273,7 +262,7 @@ def hand_out(result: PruneResult, run: Run, out: str | Path | None, of: PartsOf 
     """The result, with the whole model around its parts, saved in ``out`` if that is given."""
     network, handed = run.network, result if of is None else put_back(result, run, of)
     if out is not None:
-        checkpoint.save(handed, out)
+        checkpoint.save(handed, out, force=True)  # what may be replaced was checked before the work
     if run.target.objective == "speedup" and is_first():
         warn_of_small_gain(network.model, result.model, network.example, result.speedup)
     run.tell("done", speedup=handed.speedup)

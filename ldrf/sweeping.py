@@ -7,14 +7,15 @@ from typing import Any
 
 from torch import nn
 
-from ldrf.budget import Evaluate, Judge, judge, read_budget
+from ldrf.budget import Evaluate, Judge, check_parts, judge, of_whole, read_budget
+from ldrf.calibration.parts import PartsOf
 from ldrf.config import Deployment, PruneConfig
 from ldrf.errors import LdrfError, OutOfReach
 from ldrf.events import OnEvent
 from ldrf.files.result_folders import RECORD, unfinished
 from ldrf.pipeline import pruned
 from ldrf.result import PruneResult
-from ldrf.run import Start, begin_run, hand_out, read_start
+from ldrf.run import Start, begin_run, hand_out, read_whole_or_parts
 from ldrf.runtime.device import Device
 from ldrf.saving.journal import open_journal
 from ldrf.units.targets import Ignore, Target, read_target
@@ -53,6 +54,7 @@ def sweep(
     deployment: Deployment | None = None,
     evaluate: Evaluate | None = None,
     ignore: Ignore = (),
+    parts: Sequence[str] | None = None,
     method: str = "ldrf",
     config: PruneConfig | None = None,
     seed: int | None = None,
@@ -67,6 +69,7 @@ def sweep(
     The arguments are those of :func:`ldrf.prune`, with several values for a target. What is lost is told by
     ``evaluate(model)``, or by agreement with ``model`` on held-out images. ``out`` is a folder that holds the folder of
     each result; with ``resume`` those that are done are passed over, and one that was killed goes on.
+    With ``parts`` only ``evaluate`` tells what is lost: agreement is that of a model that is traced whole.
     """
     asked = read_asked(speedup, params, latency, max_drop, deployment)
     read_budget(0.0, evaluate, deployment)  # a wrong function is told here
@@ -84,10 +87,10 @@ def sweep(
             if one not in left:
                 yield Point(one.name, None, None, f"done before, in {folders[one.name]}")
         if left:
-            start = read_start(model, batches, ignore, method, config, device, several=True)
-            judged = judge(start.network, evaluate)
+            start, of = read_whole_or_parts(model, batches, parts, ignore, method, config, device, several=True)
+            judged = judge(start.network, of_whole(evaluate, of)) if of is None or evaluate else None
             for one in left:
-                yield _point(one, start, judged, deployment, on_event, folders[one.name], resume, save)
+                yield _point(one, start, of, judged, deployment, on_event, folders[one.name], resume, save)
 
     return points()
 
@@ -99,14 +102,17 @@ def _is_done(folder: Path | None) -> bool:
 def _point(
     one: Asked,
     start: Start,
-    judged: Judge,
+    of: PartsOf | None,
+    judged: Judge | None,
     deployment: Deployment | None,
     on_event: OnEvent | None,
     folder: Path | None,
     resume: bool,
     save: bool,
 ) -> Point:
-    budget = read_budget(one.max_drop, judged.evaluate if one.max_drop is not None else None, deployment)
+    budget = read_budget(one.max_drop, judged.evaluate if judged and one.max_drop is not None else None, deployment)
+    if budget and of:
+        check_parts(budget)
     target = budget.first if budget else one.target
     assert target is not None
     try:
@@ -115,10 +121,10 @@ def _point(
         result = budget.fastest(run, pruned) if budget else pruned(run)
     except OutOfReach as problem:
         return Point(one.name, None, None, str(problem))
-    hand_out(result, run, folder if save else None)
-    drop = judged.drop(result.model)
-    run.tell("point", name=one.name, drop=drop, speedup=result.speedup)
-    return Point(one.name, result, drop)
+    handed = hand_out(result, run, folder if save else None, of)
+    drop = judged.drop(result.model) if judged else None
+    run.tell("point", name=one.name, drop=drop, speedup=handed.speedup)
+    return Point(one.name, handed, drop)
 
 
 def read_asked(

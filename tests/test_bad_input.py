@@ -255,3 +255,15 @@ def test_layers_without_a_bias_can_be_reconstructed(kind):
     assert list(result.model.state_dict()) == list(model.state_dict())
     gap = F.mse_loss(result.model(images(32)), model(images(32))) / model(images(32)).var()
     assert float(gap.detach()) < 1
+
+
+def test_a_setting_among_the_arguments_is_pointed_to_its_place():
+    with pytest.raises(
+        ldrf.LdrfError, match=r"no argument 'steps': a setting goes into config=ldrf.PruneConfig\(steps=2\)"
+    ):
+        ldrf.prune(make(Chain), [images(8)], speedup=1.2, steps=2)
+
+
+def test_a_dict_batch_of_other_names_tells_both_lists():
+    with pytest.raises(ldrf.LdrfError, match=r"must be those the model takes \(x\)\. Got pixels, text\."):
+        prune(make(Chain), [{"pixels": images(8), "text": images(8)}])

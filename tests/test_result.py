@@ -42,7 +42,9 @@ def tuned(result: PruneResult, **changed) -> FinetuneResult:
 
 def test_the_table_has_a_line_for_every_unit(result, network):
     lines = {line.split()[0]: line.split() for line in str(result).splitlines() if line.strip()}
-    assert lines["unit"] == ["unit", "neurons", "kept", "rank", "range", "error", "cut", "error", "solved", "by"]
+    ranked = f"rank at {result.config.energy:g}"
+    assert " ".join(lines["unit"]) == f"unit neurons kept {ranked} range error cut error solved by"
+    assert str(result).startswith(result.headline())
     for told in result.history:
         shown = lines[told.name]
         assert shown[1:4] == [str(told.full), str(told.width), str(told.rank)]

@@ -28,7 +28,7 @@ GROUPS = {
         "PruneConfig",
         "Deployment",
     ),
-    "Save, load, deploy": ("save", "load", "export", "quantize"),
+    "Save, load, deploy": ("save", "load", "load_result", "export", "quantize"),
     "Ship": ("ship", "ShipConfig"),
     "Fine-tune": ("finetune", "FinetuneConfig"),
     "Teach it an operator": ("register_operator", "Operator"),

@@ -1,21 +1,50 @@
 """Which submodules of a model that cannot be traced whole can be: the largest that read tensors and export."""
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from ldrf.calibration.parts import Parts, laid_out
+from ldrf.calibration.parts import Parts, PartsOf, laid_out, read_parts
 from ldrf.calibration.watching import Calls, check_plain, find_reading, watch
-from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.errors import CannotTrace, LdrfError, LdrfWarning
 from ldrf.inputs import as_one_list, read_call
 from ldrf.runtime.device import model_device
 from ldrf.tracing.export import export_program, working_copy
 from ldrf.tracing.wrappers import unwrapped
+from ldrf.units.targets import Ignore
 
 LAYERS = (nn.modules.conv._ConvNd, nn.Linear)
+T = TypeVar("T")
+
+
+def whole_or_parts(
+    model: nn.Module,
+    batches: Iterable[Any],
+    parts: Sequence[str] | None,
+    ignore: Ignore,
+    read: Callable[[nn.Module, Iterable[Any], Ignore], T],
+) -> tuple[T, PartsOf | None]:
+    """What ``read`` makes of the model; or of the named parts of it, and what is around them.
+
+    A model that takes lists of images, as detectors do, is read by the parts that can be traced.
+    """
+    once = isinstance(batches, Iterator)  # its first batch is kept, as it is looked at again; the rest may be too much
+    first = list(islice(batches, 1)) if once else batches
+    if parts is None:
+        try:
+            return read(model, chain(first, batches) if once else batches, ignore), None
+        except LdrfError as problem:
+            if isinstance(problem, CannotTrace):
+                raise naming_parts(problem, model, first) from problem
+            if not takes_lists(model, first):
+                raise
+        parts = find_parts(model, first)
+    of = read_parts(model, chain(first, batches) if once else batches, parts, ignore)
+    return read(of.parts, of.batches, of.ignore), of
 
 
 def takes_lists(model: nn.Module, batches: Iterable[Any]) -> bool:
@@ -46,7 +75,7 @@ def find_parts(model: nn.Module, batches: Iterable[Any]) -> list[str]:
         f"{kind} takes lists of tensors, so it is not traced whole: its parts {', '.join(found)} are pruned in place. "
         "Name others by parts= (--parts).",
         LdrfWarning,
-        stacklevel=5,
+        stacklevel=6,
     )
     return found
 

@@ -93,7 +93,7 @@ def read_parts(model: nn.Module, batches: Iterable[Any], names: Sequence[str], i
             f"The parts read inputs of {len(kinds)} shapes: {len(seen)} of {len(watched)} batches have the most "
             "frequent one and calibrate, the others only check the slim model. Images of one size use all.",
             LdrfWarning,
-            stacklevel=4,
+            stacklevel=5,
         )
     layout, inputs, times = laid_out(seen)
     examples = {kind: inputs for kind, _, inputs in reversed(watched)}

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 from ldrf._version import __version__
 from ldrf.cli.arguments.base import Arguments, UsageError
+from ldrf.cli.going_on import how_to_go_on
 from ldrf.cli.torchrun import AlreadyPrinted, others_silent, speaks
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.runtime.allocator import keep_large_blocks
@@ -31,6 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         from ldrf.cli.commands import read_command
     except ModuleNotFoundError as problem:
         return _missing(problem)
+    arguments = None
     try:
         with others_silent():
             arguments = read_command(words)
@@ -48,7 +50,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (LdrfError, OSError) as problem:
         return _fail(str(problem), 1)
     except KeyboardInterrupt:
-        return _fail("interrupted", 130, speaks())
+        return _fail(f"interrupted{how_to_go_on(arguments)}", 130, speaks())
 
 
 def _run(arguments: Arguments) -> int:
@@ -57,13 +59,14 @@ def _run(arguments: Arguments) -> int:
         from ldrf.cli.commands import SHAREABLE
         from ldrf.cli.launch import process_group
         from ldrf.cli.output import show
+        from ldrf.runtime.progress import told_in_lines
 
         command = importlib.import_module(f"ldrf.cli.{arguments.command}")
     except ModuleNotFoundError as problem:
         return _missing(problem)
     keep_large_blocks()
     shown = contextlib.redirect_stdout(sys.stdout if speaks() and not arguments.json else sys.stderr)
-    with _plain_warnings(speaks()), shown, process_group(isinstance(arguments, SHAREABLE)):
+    with _plain_warnings(speaks()), shown, told_in_lines(), process_group(isinstance(arguments, SHAREABLE)):
         report = command.run(arguments)
     if speaks():
         show(report, arguments.json)

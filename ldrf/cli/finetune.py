@@ -12,7 +12,6 @@ from ldrf.cli.arguments.base import is_result
 from ldrf.cli.arguments.finetune import Finetune
 from ldrf.cli.images import open_test
 from ldrf.cli.models import open_dense, open_model
-from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
@@ -22,12 +21,13 @@ from ldrf.finetuning.task import check_teacher
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.result import FinetuneResult
 from ldrf.runtime.processes import from_first, is_first
+from ldrf.saving.journal import check_free
 
 
 def run(arguments: Finetune) -> Report:
     """Tune, compare, save."""
     config, out = arguments.config, arguments.out
-    from_first(lambda: check_out(out, arguments.force))
+    from_first(lambda: check_free(out, force=arguments.force))
     if not is_result(arguments.model):
         raise LdrfError(f"'{arguments.model}' is not a result folder: make one with 'ldrf prune'.")
     device, record = arguments.device, read_record(arguments.model)
@@ -40,7 +40,8 @@ def run(arguments: Finetune) -> Report:
     batches = open_data(arguments.data, "train").take(arguments.images, config.seed)
     test = open_test(arguments.data, arguments.test_images)
     state = out.with_name(f"{out.name}.resume.pt")
-    tuned = ldrf.finetune(named.model, dense, batches, config=config, resume=state, on_event=_listeners(arguments))
+    asked = {"config": config, "resume": state, "force_teacher": arguments.force_teacher}
+    tuned = ldrf.finetune(named.model, dense, batches, **asked, on_event=_listeners(arguments))
     if not is_first():
         return Report({})  # the first process measures and writes
     tuned = replace(tuned, pruned={**record, **{k: record["metrics"][k] for k in ("macs", "parameters")}})
@@ -48,7 +49,7 @@ def run(arguments: Finetune) -> Report:
     metrics.pop("accuracy", None)  # of the model before
     if test is not None:
         metrics["accuracy"] = _accuracies(dense, named.model, tuned, test)
-    ldrf.save(tuned, out, metrics=metrics, source=record.get("source"))
+    ldrf.save(tuned, out, metrics=metrics, source=record.get("source"), force=arguments.force)
     state.unlink(missing_ok=True)
     data = {**tuned.as_dict()["finetune"], "metrics": metrics, "folder": str(out)}
     shown = [_summary(metrics["accuracy"])] if test is not None else []

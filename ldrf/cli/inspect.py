@@ -27,7 +27,8 @@ def run(arguments: Inspect) -> Report:
     batch = _batch(arguments, model)
     config = ldrf.PruneConfig(coupled=True) if arguments.coupled else ldrf.PruneConfig()
     deployment = arguments.deployment if arguments.time else None
-    inspection = ldrf.inspect(model, [batch], config=config, deployment=deployment)
+    parts = None if arguments.parts is None else [part.strip() for part in arguments.parts.split(",")]
+    inspection = ldrf.inspect(model, [batch], parts=parts, config=config, deployment=deployment)
     return Report(inspection.as_dict(), [str(inspection), *([UNTRAINED] if untrained else [])])
 
 

@@ -1,6 +1,7 @@
 """Models by name, as the command line takes them."""
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.cli.arguments.base import RANDOM, is_result
+from ldrf.cli.reaching import without_retries
 from ldrf.cli.vision import import_vision
 from ldrf.data.plugins import call_factory, is_factory
 from ldrf.errors import LdrfError, first_line
@@ -94,12 +96,13 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
         near = get_close_matches(stem, known, 3)
         raise LdrfError(f"{kind} has no model '{name}'{': did you mean ' + ' or '.join(near) + '?' if near else '.'}")
     try:
-        if kind == "torchvision":
-            return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)
-        return library.create_model(name, pretrained=pretrained)
+        with without_retries(kind) if pretrained else nullcontext():
+            if kind == "torchvision":
+                return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)
+            return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
-        hint = ": add --weights file" if pretrained else ""
-        raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem)}){hint}.") from problem
+        hint = ": add --weights FILE, or --weights random for a trial" if pretrained else ""
+        raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem).rstrip('.')}){hint}.") from problem
 
 
 def _from_factory(name: str) -> nn.Module:

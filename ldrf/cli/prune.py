@@ -10,12 +10,10 @@ import ldrf
 from ldrf.cli.arguments.prune import Prune
 from ldrf.cli.images import open_test
 from ldrf.cli.models import NamedModel, open_model
-from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report, comparison
 from ldrf.cli.provenance import noted
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
-from ldrf.files.result_folders import unfinished
 from ldrf.inputs import Inputs, main_output, read_inputs
 from ldrf.measuring.accuracy import Accuracy, measure_accuracy
 from ldrf.measuring.timing import latency_ratio
@@ -24,25 +22,28 @@ from ldrf.report.featuremaps import feature_maps
 from ldrf.result import PruneResult
 from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import from_first, is_first
+from ldrf.saving.journal import check_free
 
 TIMED_IMAGES = 16
 
 
 def run(arguments: Prune) -> Report:
     """Prune, compare, save."""
-    from_first(lambda: _check_out(arguments))
+    from_first(lambda: check_free(arguments.out, arguments.resume, arguments.force))
     named, batches = open_calibration(arguments)
     test = open_test(arguments.data, arguments.test_images)
     if arguments.parts is not None and not _gives_scores(named.model, batches):
         test = None  # a detector's boxes are not told right from wrong by labels
-    result = prune_as(arguments, named.model, batches, out=arguments.out, resume=arguments.resume, save=False)
+    where = {"out": arguments.out, "resume": arguments.resume, "force": arguments.force, "save": False}
+    result = prune_as(arguments, named.model, batches, **where)
     if not is_first():
         return Report({})  # the first process measures and writes
     example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
     metrics = network_metrics(named.model, result, example, test)
     source = {**named.source, "data": arguments.data}
     details = {"featuremaps": feature_maps(named.model, result, example)}
-    ldrf.save(result, arguments.out, metrics=metrics, source=source, details=details, run=noted(arguments))
+    about = {"metrics": metrics, "source": source, "details": details, "run": noted(arguments)}
+    ldrf.save(result, arguments.out, **about, force=arguments.force)
     page = write_report([arguments.out])
     files = {"folder": str(arguments.out), "report": str(page)}
     data = {**result.as_dict(), "metrics": metrics, "source": source, **files}
@@ -72,11 +73,6 @@ def _gives_scores(model: nn.Module, batches: Batches) -> bool:
     except LdrfError:
         return False
     return True
-
-
-def _check_out(arguments: Prune) -> None:
-    if not (arguments.resume and unfinished(arguments.out)):
-        check_out(arguments.out, arguments.force)
 
 
 def network_metrics(dense: nn.Module, result: PruneResult, example: Inputs, test: Batches | None) -> dict[str, Any]:
@@ -131,6 +127,12 @@ def _summary(metrics: dict[str, Any]) -> Table:
     shown = {"MACs": ("macs", ",.0f"), "parameters": ("parameters", ",.0f"), "latency": ("latency_ms", ".2f")}
     for name, (key, form) in shown.items():
         dense, slim = metrics[key]["dense"], metrics[key]["slim"]
-        unit = f" ms / {metrics['timing']['images']}" if key == "latency_ms" else ""
-        rows[name] = (f"{dense:{form}}{unit}", f"{slim:{form}}{unit}", f"{dense / slim:.2f}x less")
+        unit, where = (" ms", _where(metrics["timing"])) if key == "latency_ms" else ("", "")
+        change = f"{dense / slim:.2f}x less" if dense >= slim else f"{slim / dense:.2f}x more"
+        rows[f"{name}{where}"] = (f"{dense:{form}}{unit}", f"{slim:{form}}{unit}", change)
     return comparison(rows)
+
+
+def _where(timing: dict[str, int]) -> str:
+    """How it was timed, in words."""
+    return f", batch {timing['images']}, {timing['threads']} thread{'' if timing['threads'] == 1 else 's'}"

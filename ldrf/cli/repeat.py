@@ -14,7 +14,6 @@ from torch import Tensor, nn
 import ldrf
 from ldrf.cli.arguments.prune import Prune
 from ldrf.cli.arguments.repeat import Repeat
-from ldrf.cli.out_folder import check_out
 from ldrf.cli.output import Report, facts
 from ldrf.cli.provenance import checksum, environment, files
 from ldrf.cli.prune import open_calibration, prune_as
@@ -23,6 +22,7 @@ from ldrf.data.plugins import is_factory
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
 from ldrf.result import PruneResult
+from ldrf.saving.journal import check_free
 
 DIFFERS = 3
 THREADS = 256  # more than that is no count of threads
@@ -31,7 +31,7 @@ THREADS = 256  # more than that is no count of threads
 def run(arguments: Repeat) -> Report:
     """Check, prune again, compare."""
     if arguments.out is not None:
-        check_out(arguments.out, force=False)
+        check_free(arguments.out)
     record = read_record(arguments.folder)
     command, noted = _recorded(arguments, record)
     _check_files(arguments.folder, noted, command)

@@ -69,7 +69,8 @@ def _keep(point: Point, arguments: Sweep, named: NamedModel, batches: Batches, t
 def _told(point: Point) -> str:
     if point.result is None:
         return f"{point.name}: {point.reason}"
-    return f"{point.name}: {point.result.headline()}; agreement with the dense network {100 - (point.drop or 0):.2f} %"
+    agrees = "" if point.drop is None else f"; agreement with the dense network {100 - point.drop:.2f} %"
+    return f"{point.name}: {point.result.headline()}{agrees}"
 
 
 def _described(run: ReportedRun, is_pick: bool) -> dict[str, Any]:

@@ -32,6 +32,14 @@ def check_place(folder: Path) -> None:
         raise LdrfError(f"Cannot save to '{folder}': '{writable}' is read-only; name another folder.")
 
 
+def check_replaceable(folder: Path, force: bool) -> None:
+    """Raise where an earlier result would be lost and that was not asked for: the one rule of calls and commands."""
+    if (folder / RECORD).exists() and not force:
+        raise LdrfError(
+            f"'{folder}' holds an earlier result: name another folder, or replace it by force=True (--force)."
+        )
+
+
 def unfinished(folder: Path) -> bool:
     """Whether ``folder`` holds the journal of a run that has come through its first stage and not to its end."""
     return (folder / JOURNAL / LEARNED).is_file()

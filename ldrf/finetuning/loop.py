@@ -28,12 +28,13 @@ from ldrf.finetuning.distillation import embedding_distance, output_distance, sh
 from ldrf.finetuning.judging import cross_entropy, judge
 from ldrf.finetuning.shared_norms import shared_norms
 from ldrf.finetuning.state import TuningRun, keep, resumed
-from ldrf.finetuning.task import Task, check_teacher, make_task, ready
+from ldrf.finetuning.task import Task, check_teacher, make_task, ready, telling_of_parts
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
 from ldrf.runtime.device import Device, find_device, forward_precision
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
+from ldrf.saving.checkpoint import CARRIED
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.tracing.wrappers import unwrapped
 
@@ -59,19 +60,22 @@ def finetune(
     as ``held_out``: ``batches`` is then gone through as it is, once an epoch (its ``set_epoch`` is called first if it
     has one). ``resume`` names a file that keeps the state after every epoch: the same call goes on from there.
     It trains on ``device``, by default where the slim model is; the tuned model comes back where that is.
-    Where ``slim`` is a result, ``dense`` must have the weights it was pruned from, unless ``force_teacher``.
+    Where ``slim`` is a result or from ``ldrf.load``, ``dense`` must have the weights it was pruned from, unless
+    ``force_teacher``.
     """
     config, tell = config or FinetuneConfig(), teller(on_event)
     dense = None if dense is None else unwrapped(dense)
-    if isinstance(slim, PruneResult) and not force_teacher:
-        check_teacher(dense, slim.checksums)
     start = slim if isinstance(slim, nn.Module) else slim.model
+    if not force_teacher:
+        carried = vars(unwrapped(start)).get(CARRIED, {})
+        check_teacher(dense, slim.checksums if isinstance(slim, PruneResult) else carried.get("checksums"))
     run = TuningRun.of(start, config.rate, find_device(device, start))
-    training, judging = _split(run.student, batches, held_out, config)
-    example = _example(run.student, judging, config)
-    given = enumerate([*start.state_dict().values(), *example.tensors()])
-    check_same(partial(fingerprint, given), "weights and images")
-    task = make_task(run, dense, judging, example, config)
+    with telling_of_parts(slim.parts if isinstance(slim, PruneResult) else ()):
+        training, judging = _split(run.student, batches, held_out, config)
+        example = _example(run.student, judging, config)
+        given = enumerate([*start.state_dict().values(), *example.tensors()])
+        check_same(partial(fingerprint, given), "weights and images")
+        task = make_task(run, dense, judging, example, config)
     if not resumed(run, resume, config, start):
         run.begin(*judge(run.student, task))
     while not _over(run, config):

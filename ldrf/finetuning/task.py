@@ -1,7 +1,8 @@
 """What a slim network learns in fine-tuning, and how it is judged: found by trying both networks on an example."""
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,6 +65,20 @@ def check_teacher(dense: nn.Module | None, checksums: Mapping[str, str] | None) 
             "The dense model has other weights than the one that was pruned, and would teach the slim model those: "
             "pass the weights it came from, or force_teacher=True (--force-teacher) to go on."
         )
+
+
+@contextmanager
+def telling_of_parts(parts: tuple[str, ...]) -> Iterator[None]:
+    """Where a model was pruned by parts, as detectors are, a batch that it cannot be trained on is told so."""
+    try:
+        yield
+    except LdrfError as problem:
+        if not parts:
+            raise
+        raise LdrfError(
+            f"Only {', '.join(parts)} of this model were pruned, and finetune trains models that take tensors and give "
+            f"them: train it in your own loop, as the dense one, and keep it by ldrf.save. {problem}"
+        ) from problem
 
 
 def _tried(model: nn.Module, inputs: Inputs) -> Tensor:

@@ -7,9 +7,9 @@ shapes and numbers that differ, and :func:`from_pretrained` loads it.
 
 import copy
 import json
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -86,18 +86,6 @@ def from_pretrained(folder: str | Path, kind: type | None = None) -> Any:
     return model.eval()
 
 
-def equal_widths(widths: Mapping[str, int]) -> dict[str, int]:
-    """The same widths for the same layer of every block: the smallest of those that differ in numbers alone.
-
-    For ``ldrf.prune(..., widths=equal_widths(plan.widths))``, after which the class's own config can say the widths.
-    """
-    kinds: dict[str, int] = {}
-    for name, width in widths.items():
-        kind = re.sub(r"\d+", "*", name)
-        kinds[kind] = min(width, kinds.get(kind, width))
-    return {name: kinds[re.sub(r"\d+", "*", name)] for name in widths}
-
-
 def plain_config(slim: Any) -> Any | None:
     """A config with which the class itself makes a model that computes what the slim one does, or None."""
     inputs = _inputs(slim)
@@ -111,11 +99,43 @@ def plain_config(slim: Any) -> Any | None:
 
 
 def _candidates(slim: Any) -> Iterator[Any]:
-    """The model's config, and then with one field after the other at what brings most tensors to the slim shapes."""
+    """Configs that may say the widths: by the fields as they are, with the width of a head written out, by layer."""
     config = copy.deepcopy(slim.config)
-    yield config
+    yield from _by_fields(slim, config)
+    heads, hidden = getattr(config, "num_attention_heads", 0), getattr(config, "hidden_size", 0)
+    if heads and getattr(config, "head_dim", None) is None:
+        stated = copy.deepcopy(config)
+        stated.head_dim = hidden // heads
+        yield from _by_fields(slim, stated)
+    yield from _by_layer(slim, config)
+
+
+def _by_layer(slim: Any, config: Any) -> Iterator[Any]:
+    """The config with the fields of each layer by itself (``per_layer_config``), if the class takes them so."""
     dense = _empty(type(slim), config)
+    values = _changed_sizes(slim, dense)
+    for field in (f for f in FIELDS if hasattr(type(config), "per_layer_config") and hasattr(config, f)):
+        by_layer: dict[int, dict[str, int]] = {}
+        differ = _other_shapes(slim, dense)
+        for layer, value in product(range(getattr(config, "num_hidden_layers", 0)), values):
+            changed = copy.deepcopy(config)
+            try:
+                changed.per_layer_config = {**by_layer, layer: {field: value}}
+                left = _other_shapes(slim, _empty(type(slim), changed))
+            except Exception:  # most classes read one number for all layers, and say so
+                continue
+            if len(left) < len(differ):
+                by_layer, differ = {**by_layer, layer: {field: value}}, left
+                yield changed
+
+
+def _by_fields(slim: Any, config: Any) -> Iterator[Any]:
+    """The config, and then with one field after the other at what brings most tensors to the slim shapes."""
+    yield config
+    dense = _empty(type(slim), slim.config)
     differ, values = _other_shapes(slim, dense), _changed_sizes(slim, dense)
+    size = getattr(config, "head_dim", None)
+    values += sorted({value // size for value in values if value % size == 0} - set(values)) if size else []
     for field in (f for f in FIELDS if hasattr(config, f)):
         for value in values:
             changed = copy.deepcopy(config)

@@ -16,6 +16,7 @@ from ldrf.planning.depth_allocation import PricedBranch, allocate_with_depth, wi
 from ldrf.planning.latency_plan import needs_coupled, plan_by_latency
 from ldrf.planning.objective import Objective
 from ldrf.planning.ranks import unit_ranks, unit_spectra
+from ldrf.planning.uniform import allocate_uniformly, tied_choices
 from ldrf.registry import OBJECTIVES
 from ldrf.units.indices import least_width
 from ldrf.units.targets import Target, exact_widths
@@ -103,11 +104,17 @@ def plan_widths(
         exact = exact_widths(target, network.units, network.skipped, config.multiple, network.branches)
         return Plan(exact, errors, "readers")
     choices = choices_of(network.units, ranks, config)
+    if config.uniform:
+        choices = tied_choices(choices, {unit.name: unit.width for unit in network.units})
     if deployed is not None:
         return _plan_by_latency(network, target, choices, errors, curves, config, deployed, priced)
     objective = _objective(target)
     cost = objective.cost(network)
     check_reachable(cost, with_zeros(choices, network.branches), target.ratio, objective.label, config.energy)
+    if config.uniform:
+        estimated = curves() if config.allocation == "error" else errors
+        widths = allocate_uniformly(cost, target.ratio, estimated, choices)
+        return Plan(widths, estimated, "outputs" if config.allocation == "error" else "readers")
     if config.allocation == "uniform":
         return Plan(allocate_by_share(cost, target.ratio, choices), errors, "readers")
     if config.allocation == "paper":

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ldrf.algebra.decomposition import decompose_with_data, matrix_of, rank_at
 from ldrf.algebra.moments import Moments
 from ldrf.calibration.network import Network
+from ldrf.config import PruneConfig
 from ldrf.runtime.device import exact
 from ldrf.runtime.tables import table
 from ldrf.tracing.interpreter import read_tensor
@@ -65,7 +66,8 @@ class Analysis:
             )
             for r in self.layers
         ]
-        return table(("layer", "neurons", "low rank", "rank on data", "range", "prunable"), rows)
+        energy = f"Ranks at energy {self.energy:g}; 'inspect' and 'prune' use {PruneConfig.energy:g} by default."
+        return f"{energy}\n\n" + table(("layer", "neurons", "low rank", "rank on data", "range", "prunable"), rows)
 
 
 def weight_spectrum(model: nn.Module, layer: Layer) -> Tensor:

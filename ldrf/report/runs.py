@@ -230,7 +230,10 @@ def _way(history: Mapping[str, Any], name: str, width: Any) -> str:
     """How a unit was solved, in words."""
     if not int(width):
         return "left out"
-    return str(history[name]["way"]) if name in history else "left whole"
+    noted = history.get(name)
+    if noted is None or (noted["way"] == "cut" and noted.get("full") == int(width)):
+        return "left whole"
+    return str(noted["way"])
 
 
 def _count(value: Any, least: int = 1) -> int:

@@ -59,7 +59,7 @@ def _prune(cell: Cell, subject: Subject, shelf: Shelf) -> Outcome:
         named = {} if wants["method"] == "ldrf" else {"method": wants["method"]}
         config = PruneConfig(seed=seed, **{"joint_steps": 0, **wants["config"]})
         result = ldrf.prune(subject.model, batches, ignore=wants["ignore"], config=config, **target, **named)
-        ldrf.save(result, shelf.place(cell))
+        ldrf.save(result, shelf.place(cell), force=True)
         slim, facts = result.model.eval(), {"widths": result.widths, "stages": result.seconds}
     return {
         **_figures(slim, cell, subject),

@@ -18,7 +18,16 @@ from torch import Tensor, nn
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import file_checksum
 from ldrf.files.record import read_record, sealed
-from ldrf.files.result_folders import DETAILS, RECORD, WEIGHTS, check_place, new_folder, swap
+from ldrf.files.result_folders import (
+    DETAILS,
+    RECORD,
+    WEIGHTS,
+    check_place,
+    check_replaceable,
+    new_folder,
+    swap,
+    unfinished,
+)
 from ldrf.files.strict_json import plain
 from ldrf.files.tensor_files import HEADER, file_size, first_odd, read_safetensors
 from ldrf.files.writing import disk_errors_as_sentence, write_through
@@ -55,6 +64,7 @@ def save(
     source: dict[str, Any] | None = None,
     details: dict[str, Any] | None = None,
     run: dict[str, Any] | None = None,
+    force: bool = False,
 ) -> Path:
     """Write ``result`` into ``folder``: everything is made beside it and renamed, so no half-written folder is left.
 
@@ -62,8 +72,9 @@ def save(
     ``metrics`` adds to the recorded figures (accuracy, latency); ``source`` says which dense model this was;
     ``details`` adds to what the report shows beside spectra and error curves (feature maps); ``run`` says how to make
     it again, as ``ldrf prune`` does for ``ldrf repeat``.
-    An earlier result in the same place is replaced, and so is the unfinished run that led to this one; a folder with
-    anything else in it is refused. Of several processes only the first writes.
+    An earlier result in the same place is replaced only with ``force``, as on the command line; the unfinished run that
+    led to this one is replaced, and a folder with anything else in it is refused. Of several processes only the first
+    writes.
     """
     folder = Path(folder).expanduser()
     if not is_first():
@@ -77,6 +88,7 @@ def save(
     record = _record(given, tensors, metrics or {}, source or {}, weights) | ({"run": run} if run else {})
     check_place(folder)
     check_belongs(folder, record)
+    check_replaceable(folder, force or unfinished(folder))  # a run began there, so that was asked for already
     with disk_errors_as_sentence(f"save to '{folder}'"):
         beside = new_folder(folder)
         try:
@@ -137,8 +149,8 @@ def _record(
 def load(folder: str | Path, model: nn.Module) -> nn.Module:
     """A copy of ``model``, a fresh dense one of the same class, cut to the saved widths and given the saved weights.
 
-    It is in eval mode, as models are when they are pruned. Its attribute ``ldrf_record`` holds what ``ldrf.json``
-    says, so that it can be trained and given to :func:`save` again.
+    It is in eval mode, whatever mode ``model`` is in: call ``train()`` before you train it. Its attribute
+    ``ldrf_record`` holds what ``ldrf.json`` says, so that it can be trained and given to :func:`save` again.
     """
     folder, model = Path(folder).expanduser(), unwrapped(model)
     record = read_record(folder)

@@ -87,7 +87,7 @@ def _in_float32(module: nn.Module) -> nn.Module:
     if kinds:
         kind = str(kinds.pop()).removeprefix("torch.")
         warnings.warn(f"The model is in {kind}, and its ONNX file is written in float32.", LdrfWarning, stacklevel=3)
-    return module.float()
+    return nn.Module.float(module)  # transformers' own refuses what came from a quantised file
 
 
 def format_of(path: Path) -> Format:

@@ -100,13 +100,14 @@ def prune_step(release: Release, folder: Path, again: bool) -> dict[str, Any]:
         config=c.prune,
         out=out if "max_drop" not in c.target else None,
         resume=going,
+        force=True,
         save=False,
         on_event=release.on_event,
         device=release.device,
     )
     few = release.images.example.map(lambda t: t[:SHOWN])
     details = {"featuremaps": feature_maps(release.model, result, few)}
-    save(result, out, source=release.source, details=details)
+    save(result, out, source=release.source, details=details, force=True)
     return {"files": [str(out / RECORD)], "speedup": result.speedup, "result": str(out)}
 
 
@@ -128,7 +129,7 @@ def finetune_step(release: Release, before: Path, folder: Path, again: bool) -> 
     )
     costs = {name: record["metrics"][name] for name in ("macs", "parameters")}
     tuned = replace(tuned, pruned={**record, **costs})
-    save(tuned, out, source=release.source, details=read_json(before / DETAILS))
+    save(tuned, out, source=release.source, details=read_json(before / DETAILS), force=True)
     state.unlink(missing_ok=True)
     scores = {"measure": tuned.measure, "began": tuned.began, "ended": tuned.ended, "epochs": len(tuned.epochs)}
     return {"files": [str(out / RECORD)], "result": str(out), **scores}

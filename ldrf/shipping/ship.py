@@ -173,7 +173,8 @@ def _write(release: Release, shipped: Shipped, last: Path, pruned: Path) -> None
     if final.top1 is not None and dense.top1 is not None:
         tops = {"dense": dense.top1, "slim": final.top1, "dense_top5": dense.top5, "slim_top5": final.top5}
         metrics["accuracy"] = {**tops, "images": shipped.tested}
-    save(load(last, release.model), slim, metrics=metrics, source=release.source, details=read_json(pruned / DETAILS))
+    details = read_json(pruned / DETAILS)
+    save(load(last, release.model), slim, metrics=metrics, source=release.source, details=details, force=True)
     write_report([slim], release.folder / PAGE)
     write_example(release, shipped.int8_file or shipped.file)
     write_whole(release.folder / RECIPE, as_yaml({**release.source, **release.config.as_dict()}))

@@ -152,5 +152,19 @@ def working_copy(model: nn.Module, device: torch.device | None = None) -> nn.Mod
             "weights are computed from others, as by torch.nn.utils.weight_norm, take that off first "
             "(remove_weight_norm)."
         ) from problem
+    _check_not_quantised(copied)
     there = device or model_device(model)
-    return lay_out(without_cache(copied).eval().float().to(there), torch.contiguous_format)
+    # As torch does it: transformers refuses to cast what it has read from a quantised file, even if no weight is.
+    plain = nn.Module.float(without_cache(copied).eval())
+    return lay_out(plain.to(there), torch.contiguous_format)
+
+
+def _check_not_quantised(model: nn.Module) -> None:
+    """Raise where a weight is stored in whole numbers, which is nothing to prune."""
+    weights = [(n, t) for n, t in model.named_parameters() if not (t.is_floating_point() or t.is_complex())]
+    packed = [(n, t) for n, t in model.named_buffers() if n.rpartition(".")[2] == "qweight"]
+    for name, tensor in (*weights, *packed):
+        raise LdrfError(
+            f"{type(model).__name__} is quantised (its '{name}' is in {str(tensor.dtype).removeprefix('torch.')}), and "
+            "only floating-point weights can be pruned: load it without quantisation, or call its dequantize() first."
+        )

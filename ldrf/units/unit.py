@@ -1,5 +1,6 @@
 """What is cut together: producing layers, everything their channels pass through, and the layers that read them."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from ldrf.channels.attention_scores import Scores
 from ldrf.channels.walk import Slice, layer_tensors
 from ldrf.runtime.tables import printable
 from ldrf.tracing.trace import Layer
+
+QUOTED = re.compile(r"'[^']*'")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,25 @@ def left_alone(skipped: Sequence[Skipped]) -> list[str]:
     if not skipped:
         return []
     head = "1 layer keeps its width:" if len(skipped) == 1 else f"{len(skipped)} layers keep their width:"
-    return ["", head, *(printable(f"  {s.name}: {s.reason}") for s in skipped)]
+    alike: dict[str, list[Skipped]] = {}
+    for skip in skipped:
+        alike.setdefault(QUOTED.sub("", skip.reason), []).append(skip)
+    return ["", head, *(printable(f"  {_listed(some)}: {_shared_reason(some)}") for some in alike.values())]
+
+
+def _listed(skipped: Sequence[Skipped], most: int = 3) -> str:
+    """The first names, and how many more."""
+    names = ", ".join(skip.name for skip in skipped[:most])
+    return names if len(skipped) <= most else f"{names} and {len(skipped) - most} more"
+
+
+def _shared_reason(skipped: Sequence[Skipped]) -> str:
+    """The reason of layers whose reasons differ at most in the names that they quote."""
+    reasons = {skip.reason for skip in skipped}
+    if len(reasons) == 1:
+        return skipped[0].reason
+    kinds = {re.sub(r"\d+", "*", reason) for reason in reasons}
+    return kinds.pop() if len(kinds) == 1 else QUOTED.sub("another layer", skipped[0].reason)
 
 
 def tied(other: str) -> str:

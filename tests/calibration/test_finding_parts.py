@@ -64,3 +64,41 @@ class Inside(nn.Module):
 def test_a_model_of_lists_without_such_parts_is_told():
     with pytest.raises(LdrfError, match="Inside takes lists of tensors, and no submodule of it"):
         ldrf.prune(Inside(), [[torch.randn(3), torch.randn(3)]], speedup=1.5)
+
+
+PLAIN = ldrf.PruneConfig(solver="closed-form", joint_steps=0, multiple=1)
+
+
+@pytest.mark.filterwarnings("ignore::ldrf.errors.LdrfWarning")
+def test_inspection_finds_the_parts_that_prune_cuts_at_the_costs_of_the_whole():
+    model, batches = detector(), image_lists(6)
+    seen = ldrf.inspect(model, batches[:1])
+    result = ldrf.prune(model, batches, speedup=1.3, config=PLAIN)
+    assert seen.parts == result.parts and seen.macs == result.macs[0]
+    assert {u.name: u.width for u in seen.units} == result.full_widths
+    assert "looked at in it: backbone" in str(seen)
+    assert ldrf.inspect(model, batches[:1], parts=["backbone"]).parts == ("backbone",)
+    with pytest.raises(LdrfError, match="Time is that of a whole model"):
+        ldrf.inspect(model, batches[:1], parts=["backbone"], deployment=ldrf.Deployment())
+
+
+def test_a_sweep_of_parts_gives_what_prune_gives():
+    model, batches = detector(), image_lists(6)
+    asked: dict[str, Any] = {"parts": ["backbone"], "config": PLAIN}
+    [point] = ldrf.sweep(model, batches, speedup=[1.2], **asked)
+    wanted = ldrf.prune(model, batches, speedup=1.2, **asked)
+    assert point.result is not None and point.drop is None and point.result.macs == wanted.macs
+    for mine, theirs in zip(point.result.model.parameters(), wanted.model.parameters(), strict=True):
+        assert torch.equal(mine, theirs)
+    with pytest.raises(LdrfError, match="needs evaluate="):
+        list(ldrf.sweep(model, batches, max_drop=[1.0], **asked))
+    scores = iter((3.0, 1.0))
+    [judged] = ldrf.sweep(model, batches, speedup=[1.2], evaluate=lambda whole: next(scores), **asked)
+    assert judged.drop == 2.0
+
+
+def test_fine_tuning_says_that_it_does_not_train_a_detector():
+    model, batches = detector(), image_lists(6)
+    result = ldrf.prune(model, batches, speedup=1.2, parts=["backbone"], config=PLAIN)
+    with pytest.raises(LdrfError, match="train it in your own loop"):
+        ldrf.finetune(result, model, batches)

@@ -49,7 +49,7 @@ def test_finetune_goes_on_after_a_kill(here, capsys, monkeypatch):
     assert "held-out images" in out and "Saved in tuned" in out and "top-1" not in out
     assert not calls[0].exists()
     assert main(finetune_args()) == 1
-    assert "add --force to replace it" in capsys.readouterr().err
+    assert "or replace it by force=True (--force)." in capsys.readouterr().err
 
 
 def test_finetune_prints_what_was_won_back(here, capsys):
@@ -64,3 +64,12 @@ def test_finetune_names_what_is_missing(here, capsys):
     assert main(finetune_args("--weights", "gone.pth")) == 1
     assert "No weights file 'gone.pth'" in capsys.readouterr().err
     assert not Path("tuned").exists()
+
+
+def test_a_teacher_of_other_weights_is_refused_unless_forced(here, capsys):
+    code = Path("plugin.py").read_text().replace("manual_seed(0)", "manual_seed(1)")
+    assert code != Path("plugin.py").read_text()
+    Path("plugin.py").write_text(code)
+    assert main(finetune_args()) == 1
+    assert "has other weights than the one that was pruned" in capsys.readouterr().err and not Path("tuned").exists()
+    assert main(finetune_args("--force-teacher", "--test-images", "0")) == 0

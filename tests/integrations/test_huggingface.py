@@ -1,6 +1,6 @@
 """Slim models of transformers are saved and loaded in one line; those of uniform widths load without ldrf."""
 
-# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false
+# pyright: reportAttributeAccessIssue=false, reportArgumentType=false, reportIndexIssue=false, reportCallIssue=false
 
 import json
 from contextlib import suppress
@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import ldrf
 from ldrf.cli.vision import import_vision
 from ldrf.errors import LdrfError
-from ldrf.integrations.huggingface import equal_widths, from_pretrained, plain_config, save_pretrained
+from ldrf.integrations.huggingface import from_pretrained, plain_config, save_pretrained
 from ldrf.units.module_surgery import write_tensors
 
 with suppress(LdrfError):  # transformers imports torchvision where there is one, even if built for another torch
@@ -78,6 +79,55 @@ def test_what_is_no_model_of_transformers_or_no_folder_of_one_is_refused(tmp_pat
         from_pretrained(tmp_path)
 
 
-def test_the_same_layer_of_every_block_gets_the_smallest_of_its_widths():
-    widths = {"layers.0.up": 8, "layers.0.down": 6, "layers.11.up": 5, "head": 7}
-    assert equal_widths(widths) == {"layers.0.up": 5, "layers.0.down": 6, "layers.11.up": 5, "head": 7}
+def opt() -> nn.Module:
+    given = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "ffn_dim": 48, "vocab_size": 60}
+    ends = {"bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "max_position_embeddings": 32}
+    return transformers.OPTForCausalLM(transformers.OPTConfig(**given, **ends, word_embed_proj_dim=32))
+
+
+def gpt2() -> nn.Module:
+    given = {"n_embd": 32, "n_layer": 2, "n_head": 4, "vocab_size": 60, "n_positions": 32}
+    return transformers.GPT2LMHeadModel(transformers.GPT2Config(**given, bos_token_id=1, eos_token_id=2))
+
+
+def vit() -> nn.Module:
+    given = {name: SMALL[name] for name in list(SMALL)[:4]}
+    return transformers.ViTForImageClassification(transformers.ViTConfig(**given, image_size=16, patch_size=8))
+
+
+MODELS = {
+    "llama": llama,
+    "qwen2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**SMALL, num_key_value_heads=2)),
+    "qwen3": lambda: transformers.Qwen3ForCausalLM(
+        transformers.Qwen3Config(**SMALL, num_key_value_heads=2, head_dim=8)
+    ),
+    "bert": lambda: transformers.BertForMaskedLM(transformers.BertConfig(**SMALL)),
+    "vit": vit,
+    "opt": opt,
+    "gpt2": gpt2,
+}
+# Classes whose config can say how many heads there are and how wide each is; of the others attention is left alone.
+SAY_HEADS = {"llama": 1.6, "qwen2": 1.6, "qwen3": 1.6, "vit": 1.6}
+# Widths that the config says afterwards, beside those of heads.
+FIELD = {"opt": "ffn_dim", "gpt2": "n_inner"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_a_uniform_model_loads_in_plain_transformers_and_generates(name, tmp_path):
+    torch.manual_seed(0)
+    model = MODELS[name]().eval()
+    pixels = {"pixel_values": torch.randn(16, 3, 16, 16)}
+    batch = pixels if name == "vit" else words(16)
+    config = ldrf.PruneConfig(solver="closed-form", uniform=True, energy=0.05)
+    ignore = () if name in SAY_HEADS else ("*att*",)
+    result = ldrf.prune(model, [batch], speedup=SAY_HEADS.get(name, 1.15), config=config, ignore=ignore)
+    assert save_pretrained(result.model, tmp_path / "slim")
+    loaded = type(model).from_pretrained(tmp_path / "slim").eval()
+    assert torch.allclose(loaded(**batch).logits, result.model(**batch).logits, atol=1e-5)
+    inner = {w for unit, w in result.widths.items() if any(k in unit for k in ("mlp", "fc", "intermediate"))}
+    assert inner == {getattr(loaded.config, FIELD.get(name, "intermediate_size"))}
+    if loaded.can_generate():
+        start = words(1)["input_ids"]
+        grown = [m.generate(start, max_new_tokens=3, do_sample=False) for m in (loaded, result.model)]
+        assert torch.equal(*grown) and grown[0].shape[1] > 8

@@ -103,12 +103,15 @@ def test_details_hold_spectra_curves_and_what_is_added(result, tmp_path):
 
 def test_a_page_about_an_earlier_result_goes_with_it(result, folder):
     (folder / PAGE).write_text("about the earlier one")
-    ldrf.save(result, folder)
+    ldrf.save(result, folder, force=True)
     assert sorted(p.name for p in folder.iterdir()) == [RECORD, WEIGHTS, DETAILS]
 
 
-def test_an_earlier_result_is_replaced(result, pruned, folder):
-    ldrf.save(pruned(Residual), folder)
+def test_an_earlier_result_is_replaced_only_by_force(result, pruned, folder):
+    with pytest.raises(LdrfError, match=r"holds an earlier result: name another folder, or replace it by force=True"):
+        ldrf.save(pruned(Residual), folder)
+    assert read_record(folder)["class"] == "Chain"
+    ldrf.save(pruned(Residual), folder, force=True)
     assert read_record(folder)["class"] == "Residual"
     assert [p.name for p in folder.parent.iterdir()] == ["out"]
 
@@ -217,7 +220,7 @@ def test_a_foreign_folder_or_file_is_not_overwritten(result, tmp_path):
 def test_an_interrupted_save_leaves_nothing_half_written(result, tmp_path, monkeypatch, stopped, earlier):
     folder = tmp_path / "out"
     if earlier:
-        ldrf.save(result, folder)
+        ldrf.save(result, folder, force=True)
         before = {p.name: p.read_bytes() for p in folder.iterdir()}
 
     def interrupt(*_, **__):
@@ -226,7 +229,7 @@ def test_an_interrupted_save_leaves_nothing_half_written(result, tmp_path, monke
     with monkeypatch.context() as patch:
         patch.setattr(stopped, interrupt)
         with pytest.raises(KeyboardInterrupt):
-            ldrf.save(result, folder)
+            ldrf.save(result, folder, force=True)
     assert [p.name for p in tmp_path.iterdir()] == (["out"] if earlier else [])
     if earlier:
         assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
@@ -246,7 +249,7 @@ def test_an_interrupt_between_the_two_renames_brings_the_old_result_back(result,
     with monkeypatch.context() as patch:
         patch.setattr("ldrf.files.result_folders.os.rename", second_fails)
         with pytest.raises(KeyboardInterrupt):
-            ldrf.save(result, folder)
+            ldrf.save(result, folder, force=True)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
@@ -254,7 +257,7 @@ def test_an_interrupt_between_the_two_renames_brings_the_old_result_back(result,
 def test_saving_again_keeps_what_else_lies_in_the_folder(result, tmp_path):
     ldrf.save(result, tmp_path / "slim")
     (tmp_path / "slim" / "notes.txt").write_text("mine")
-    ldrf.save(result, tmp_path / "slim")
+    ldrf.save(result, tmp_path / "slim", force=True)
     assert (tmp_path / "slim" / "notes.txt").read_text() == "mine"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["slim"]
 

@@ -160,3 +160,28 @@ def test_a_model_that_cannot_be_copied_is_refused_with_the_way_out():
     model(torch.randn(2, 3))
     with pytest.raises(LdrfError, match=r"Sequential cannot be copied.*remove_weight_norm"):
         working_copy(model)
+
+
+class Flagged(nn.Sequential):
+    """As transformers makes of a quantised file that it has read in full precision."""
+
+    def float(self):
+        raise ValueError("`.float()` is not supported for quantized model.")
+
+
+def test_a_model_from_a_quantised_file_is_pruned_where_its_weights_are_floating_point():
+    model = Flagged(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 3)).bfloat16()
+    x = torch.randn(40, 6)
+    result = ldrf.prune(model, [x], widths={"0": 8}, config=ldrf.PruneConfig(solver="closed-form"))
+    assert type(result.model) is Flagged and result.model[0].weight.shape == (8, 6)
+
+
+@pytest.mark.parametrize("kind", ["parameter", "buffer"])
+def test_a_model_of_quantised_weights_is_refused_in_a_sentence(kind):
+    model, whole = nn.Sequential(nn.Linear(6, 16)), torch.zeros(16, 6, dtype=torch.int8)
+    if kind == "parameter":
+        model[0].weight = nn.Parameter(whole, requires_grad=False)
+    else:
+        model[0].register_buffer("qweight", whole)
+    with pytest.raises(LdrfError, match=r"Sequential is quantised \(its '0\.q?weight' is in int8\).*dequantize"):
+        working_copy(model)

@@ -30,3 +30,17 @@ def test_a_coupled_unit_names_all_that_makes_it_and_each_says_with_whom_it_is_ti
     reasons = {skip.name: skip.reason for skip in left_coupled(unit)}
     assert "'down'" in reasons["conv3"] and "'conv3'" in reasons["down"]
     assert all("coupled=True" in reason for reason in reasons.values())
+
+
+def test_reasons_that_differ_in_names_alone_are_told_once():
+    tied = [Skipped(f"layers.{i}.down", f"it is added to 'layers.{i}.up', so it stays") for i in range(5)]
+    other = [Skipped("a", "it is added to 'b', so it stays"), Skipped("head", "it is an output")]
+    assert left_alone(tied)[2:] == [
+        "  layers.0.down, layers.1.down, layers.2.down and 2 more: it is added to 'layers.*.up', so it stays"
+    ]
+    told = left_alone([*tied[:1], *other])
+    assert told[1:] == [
+        "3 layers keep their width:",
+        "  layers.0.down, a: it is added to another layer, so it stays",
+        "  head: it is an output",
+    ]

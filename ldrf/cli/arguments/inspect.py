@@ -28,6 +28,8 @@ class Inspect(Arguments):
     """Shape of one random image, such as 3,224,224."""
     coupled: bool = False
     """Also count widths that residual sums tie together as prunable."""
+    parts: Annotated[str | None, arg(metavar="NAME,NAME")] = None
+    """Submodules to look at, such as backbone,rpn.head, where the model cannot be traced whole."""
     weights: Annotated[str | None, arg(metavar="FILE")] = None
     """Trained weights, .safetensors or .pth: they decide how far each unit can be cut."""
     architecture: Annotated[str | None, arg(metavar="MODEL")] = None
