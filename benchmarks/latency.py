@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from engine import resnet50_v1
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -87,7 +88,15 @@ SUBJECTS = {
         512,
         ldrf.PruneConfig(solver="closed-form"),
     ),
-    "resnet50": Subject(_torchvision("resnet50"), None, 224, (2.0, 3.0)),
+    "resnet50": Subject(
+        resnet50_v1,
+        "resnet50-v1-imagenet.safetensors",
+        224,
+        (2.0, 3.0),
+        "imagenet",
+        512,
+        ldrf.PruneConfig(solver="closed-form"),
+    ),
     "vit": Subject(lambda: import_vision("timm").create_model("vit_tiny_patch16_224"), None, 224),
 }
 
@@ -119,7 +128,8 @@ def read(name: str, args: argparse.Namespace, images: list[Any] | None = None) -
     """Trace a network and find the error curves of all its units, coupled ones among them."""
     side = SUBJECTS[name].side
     if images is None:
-        images = list(open_data("sample", "train").take(512)) if side == 32 else [torch.randn(32, 3, side, side)]
+        small = open_data("sample", "train").take(512)
+        images = list(small) if side == 32 else list(open_data(f"imagefolder:{args.imagenet}", "train").take(64))
     network = read_network(dense_model(name, args.weights), images, (), CONFIG)
     whole = with_coupled(network) if network.coupled else network
     surveys = survey(whole.trace, whole.dense, whole.units, whole.calibration, CONFIG.seed, progress)
@@ -290,9 +300,6 @@ def practise(args: argparse.Namespace) -> None:
         return
     data = args.data or (f"cifar10:{args.cifar10}" if subject.side == 32 else f"imagefolder:{args.imagenet}")
     model, where = dense_model(name, args.weights), ldrf.Deployment("onnxruntime", 1, 1)
-    own = args.weights / f"{name}.pth"
-    if subject.weights is None and own.is_file():
-        model.load_state_dict(torch.load(own, weights_only=True))
     batches = list(open_data(data, "train").take(args.images or subject.images or 512, seed=0))
     images = torch.cat([batch[0] if isinstance(batch, list | tuple) else batch for batch in batches])
     began = time.perf_counter()

@@ -1,8 +1,8 @@
 """Whether memory stays flat as images grow and time linear as depth grows: kept in ``memory.json``.
 
-``python benchmarks/memory.py --shared FOLDER [--images 256 512 1000] [--steps 20] [--memory 2GiB]`` prunes ResNet-50 at
-224 x 224 on so many images, and a chain of residual blocks of 16 x 16 maps in two depths. Every cell is a process of
-its own, so that its peak is its own; ``--only chain`` or ``--only resnet50`` runs one of the two.
+``python benchmarks/memory.py --shared FOLDER [--images 256 512 1000] [--steps 20] [--memory 2GiB] [--chunk 32]``
+prunes ResNet-50 at 224 x 224 on so many images, and a chain of residual blocks of 16 x 16 maps in two depths. Every
+cell is a process of its own, so that its peak is its own; ``--only chain`` or ``--only resnet50`` runs one of the two.
 """
 
 import argparse
@@ -25,6 +25,7 @@ from ldrf.runtime.allocator import keep_large_blocks
 
 RESULTS = Path(__file__).with_name("memory.json")
 DEPTHS = (16, 32)
+DEFAULTS = ldrf.PruneConfig()
 FLAT, LINEAR = 1.2, 2.2  # what is promised: peak of the most images to that of the fewest, time of twice the depth
 
 
@@ -80,15 +81,17 @@ def run_chain(depth: int, images: int, steps: int) -> dict:
     return measured(chain(depth), batches, {"speedup": 1.5}, config)
 
 
-def run_resnet50(shared: Path, images: int, steps: int, memory: str) -> dict:
+def run_resnet50(shared: Path, images: int, options: argparse.Namespace) -> dict:
     model = loaded(resnet50_v1(), shared / "weights" / "resnet50-v1-imagenet.safetensors")
-    batches = open_data(f"imagefolder:{shared / 'data' / 'imagenet-mini'}", "train").take(images).sized(16)  # pyright: ignore
-    return measured(model, batches, {"speedup": 1.73}, ldrf.PruneConfig(steps=steps, chunk=16, memory=memory))
+    batches = open_data(f"imagefolder:{shared / 'data' / 'imagenet-mini'}", "train").take(images).sized(options.chunk)  # pyright: ignore
+    config = ldrf.PruneConfig(steps=options.steps, chunk=options.chunk, memory=options.memory)
+    return measured(model, batches, {"speedup": 1.73}, config)
 
 
 def in_a_process(options: argparse.Namespace, *cell: str) -> dict:
     """The outcome of one cell, run alone."""
     argv = [sys.executable, __file__, "--cell", *cell, "--steps", str(options.steps), "--memory", options.memory]
+    argv += ["--chunk", str(options.chunk)]
     done = subprocess.run([*argv, "--shared", str(options.shared)], stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     print(" ".join(cell), found, flush=True)
@@ -106,6 +109,7 @@ def summary(kind: str, cells: dict[str, dict], options: argparse.Namespace) -> d
     images = last["images"] / first["images"]
     return told | {
         "memory": options.memory,
+        "chunk": options.chunk,
         "peak_ratio": round(peak, 3),
         "at_most": FLAT,
         "images_ratio": round(images, 2),
@@ -119,6 +123,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[256, 512, 1000], help="of ResNet-50's cells")
     parser.add_argument("--steps", type=int, default=20, help="descent steps a unit")
     parser.add_argument("--memory", default="2GiB", help="budget of the activation store, of ResNet-50's cells")
+    parser.add_argument("--chunk", type=int, default=DEFAULTS.chunk, help="images at a time, of ResNet-50's cells")
     parser.add_argument("--only", choices=["chain", "resnet50"])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--cell", nargs=2, metavar=("KIND", "SIZE"), help=argparse.SUPPRESS)
@@ -127,7 +132,7 @@ def main() -> None:
         keep_large_blocks()
         kind, size = options.cell[0], int(options.cell[1])
         cell = run_chain(size, 256, options.steps) if kind == "chain" else None
-        print(json.dumps(cell or run_resnet50(options.shared, size, options.steps, options.memory)))
+        print(json.dumps(cell or run_resnet50(options.shared, size, options)))
         return
     done = json.loads(options.out.read_text()) if options.out.exists() else {}
     for kind, sizes in (("chain", DEPTHS), ("resnet50", options.images)):

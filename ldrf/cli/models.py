@@ -96,13 +96,22 @@ def _from_library(kind: str, name: str, pretrained: bool) -> nn.Module:
         near = get_close_matches(stem, known, 3)
         raise LdrfError(f"{kind} has no model '{name}'{': did you mean ' + ' or '.join(near) + '?' if near else '.'}")
     try:
-        with without_retries(kind) if pretrained else nullcontext():
+        with without_retries(_address(kind, library, stem, tag)) if pretrained else nullcontext():
             if kind == "torchvision":
                 return library.models.get_model(stem, weights=(tag or "DEFAULT") if pretrained else None)
             return library.create_model(name, pretrained=pretrained)
     except Exception as problem:
         hint = ": add --weights FILE, or --weights random for a trial" if pretrained else ""
         raise LdrfError(f"{kind} could not make '{name}' ({first_line(problem).rstrip('.')}){hint}.") from problem
+
+
+def _address(kind: str, library: Any, stem: str, tag: str) -> str:
+    """Where a library fetches the weights of a model from, by its own word."""
+    if kind == "torchvision":
+        return library.models.get_model_weights(stem)[tag or "DEFAULT"].url
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
 
 
 def _from_factory(name: str) -> nn.Module:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
 
-HOSTS = {"timm": "huggingface.co", "torchvision": "download.pytorch.org"}
 PATIENCE = 4.0  # seconds in which a server must answer
 
 
@@ -31,16 +30,10 @@ def reachable(host: str, patience: float = PATIENCE) -> bool:
     return answered.is_set()
 
 
-def _host(kind: str) -> str:
-    """The server of a library; that of the Hugging Face hub may be another by its own setting."""
-    mirror = urlsplit(os.environ.get("HF_ENDPOINT", "")).hostname if kind == "timm" else None
-    return mirror or HOSTS[kind]
-
-
 @contextmanager
-def without_retries(kind: str) -> Iterator[None]:
-    """Within, a library whose server is out of reach looks only at what it has fetched before."""
-    if reachable(_host(kind)):
+def without_retries(address: str) -> Iterator[None]:
+    """Within, a library that fetches from an address out of reach looks only at what it has fetched before."""
+    if reachable(urlsplit(address).hostname or ""):
         yield
         return
     constants = sys.modules.get("huggingface_hub.constants")

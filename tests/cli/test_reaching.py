@@ -5,12 +5,14 @@ import sys
 import threading
 import time
 from types import ModuleType
+from urllib.parse import urlsplit
 
 import pytest
 
 from ldrf.cli import reaching
 from ldrf.cli.models import open_model
 from ldrf.cli.reaching import reachable, without_retries
+from ldrf.cli.vision import import_vision
 from ldrf.errors import LdrfError
 
 
@@ -47,19 +49,26 @@ def test_the_hub_is_offline_within_and_as_before_afterwards(monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
     monkeypatch.setattr(reaching, "reachable", lambda host: False)
     before = socket.getdefaulttimeout()
-    with without_retries("timm"):
+    with without_retries("https://hub.invalid"):
         assert vars(constants)["HF_HUB_OFFLINE"] is True and socket.getdefaulttimeout() == reaching.PATIENCE
     assert vars(constants)["HF_HUB_OFFLINE"] is False and socket.getdefaulttimeout() == before
 
 
-def test_another_hub_may_be_named(monkeypatch):
+def test_the_server_that_is_asked_is_the_one_that_the_library_names(monkeypatch, tmp_path):
+    from huggingface_hub import constants
+
     asked = []
-    monkeypatch.setattr(reaching, "reachable", lambda host: asked.append(host) or True)
-    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example:8000")
-    for kind in ("timm", "torchvision"):
-        with without_retries(kind):
-            pass
-    assert asked == ["hub.example", "download.pytorch.org"]
+    monkeypatch.setattr(reaching, "reachable", lambda host: asked.append(host))
+    monkeypatch.setattr(constants, "ENDPOINT", "https://hub.example:8000")
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    for name in ("timm:resnet10t", "torchvision:squeezenet1_1"):
+        with pytest.raises(LdrfError, match="could not make"):
+            open_model(name)
+    library = import_vision("torchvision")
+    weights = library.models.get_model_weights("squeezenet1_1")["DEFAULT"]
+    assert asked == ["hub.example", urlsplit(weights.url).hostname]
 
 
 @pytest.mark.parametrize("name", ["timm:resnet10t", "torchvision:squeezenet1_1"])
