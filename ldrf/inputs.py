@@ -3,7 +3,7 @@
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ class Inputs:
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    fixed: bool = False  # whether the model, or its graph, takes exactly so many rows
 
     def tensors(self) -> list[Tensor]:
         return [v for v in (*self.args, *self.kwargs.values()) if isinstance(v, Tensor)]
@@ -36,7 +37,12 @@ class Inputs:
         def changed(value: Any) -> Any:
             return change(value) if isinstance(value, Tensor) else value
 
-        return Inputs(tuple(map(changed, self.args)), {key: changed(value) for key, value in self.kwargs.items()})
+        kwargs = {key: changed(value) for key, value in self.kwargs.items()}
+        return Inputs(tuple(map(changed, self.args)), kwargs, self.fixed)
+
+    def first(self, rows: int) -> "Inputs":
+        """The first ``rows`` of them, or all where their number is fixed."""
+        return self if self.fixed else self.map(lambda t: t[:rows])
 
     def to(self, device: torch.device) -> "Inputs":
         """The same arguments on a device."""
@@ -50,6 +56,7 @@ class Inputs:
         return {
             "args": [_described(v) for v in self.args],
             "kwargs": {k: _described(v) for k, v in self.kwargs.items()},
+            **({"rows": self.rows} if self.fixed else {}),
         }
 
 
@@ -60,8 +67,12 @@ def _described(value: Any) -> dict[str, Any]:
 
 
 def made_up_inputs(described: Mapping[str, Any], rows: int, seed: int = 0, device: str = "cpu") -> Inputs:
-    """Random inputs of the described shapes: normal where floating point, else 0 or 1; on "meta" they have no data."""
-    generator = torch.Generator().manual_seed(seed)
+    """Random inputs of the described shapes: normal where floating point, else 0 or 1; on "meta" they have no data.
+
+    There are ``rows`` of them, unless the number is fixed.
+    """
+    generator, fixed = torch.Generator().manual_seed(seed), described.get("rows") is not None
+    rows = _row_count(described["rows"]) if fixed else rows
 
     def make(value: Mapping[str, Any]) -> Any:
         if "shape" not in value:
@@ -75,13 +86,45 @@ def made_up_inputs(described: Mapping[str, Any], rows: int, seed: int = 0, devic
             return torch.randn(shape, generator=generator).to(dtype)
         return torch.randint(0, 2, shape, generator=generator).to(dtype)
 
-    return Inputs(tuple(map(make, described["args"])), {k: make(v) for k, v in described["kwargs"].items()})
+    return Inputs(tuple(map(make, described["args"])), {k: make(v) for k, v in described["kwargs"].items()}, fixed)
+
+
+def _row_count(value: Any) -> int:
+    if type(value) is not int or value < 1:
+        raise LdrfError(f"The number of rows must be a whole number from 1 up. Got {value!r} instead.")
+    return value
 
 
 def repeated(inputs: Inputs, rows: int) -> Inputs:
     """The rows again and again, up to ``rows`` of them."""
     times = -(-rows // inputs.rows)
     return inputs.map(lambda t: torch.cat([t] * times)[:rows].contiguous())
+
+
+def regrouped(parts: Iterable[Inputs], rows: int) -> Iterator[Inputs]:
+    """The rows of all parts in groups of exactly ``rows``; those at the end that do not fill one are left out."""
+    group: list[Inputs] = []
+    for part in parts:
+        at = 0
+        while at < part.rows:
+            taken = min(rows - sum(p.rows for p in group), part.rows - at)
+            group.append(part.map(lambda t, a=at, b=at + taken: t[a:b]))
+            at += taken
+            if sum(p.rows for p in group) == rows:
+                yield replace(_joined(group), fixed=True)
+                group = []
+
+
+def _joined(parts: list[Inputs]) -> Inputs:
+    """One batch of all rows; what is no tensor is taken from the first."""
+    if len(parts) == 1:
+        return parts[0]
+
+    def join(values: list[Any]) -> Any:
+        return torch.cat(values) if isinstance(values[0], Tensor) else values[0]
+
+    args = tuple(join([part.args[i] for part in parts]) for i in range(len(parts[0].args)))
+    return Inputs(args, {name: join([part.kwargs[name] for part in parts]) for name in parts[0].kwargs})
 
 
 def main_output(outputs: Any) -> Tensor:
@@ -176,17 +219,26 @@ def _check(inputs: Inputs, batch: Any) -> None:
 
 
 def chunked(model: nn.Module, batches: Iterable[Any], rows: int) -> Iterator[Inputs]:
-    """Split every batch into pieces of at most ``rows`` examples in the host's memory, as float32 where it is floating
-    point."""
+    """Every batch split into pieces of at most ``rows`` examples, as :func:`in_pieces` does it."""
+    for whole in read_batches(model, batches):
+        yield from in_pieces(whole, rows)
+
+
+def read_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Inputs]:
+    """What ``model`` takes of every batch."""
     if isinstance(batches, Tensor):
         batches = [batches]
     if not isinstance(batches, Iterable):
         raise LdrfError(f"The calibration batches must be an iterable. Got {type(batches).__name__} instead.")
     for batch in batches:
-        whole = read_inputs(model, batch)
-        for start in range(0, whole.rows, rows):
-            part = slice(start, start + rows)
-            yield whole.map(lambda t: _to_float32(t[part]))  # noqa: B023
+        yield read_inputs(model, batch)
+
+
+def in_pieces(whole: Inputs, rows: int) -> Iterator[Inputs]:
+    """Pieces of at most ``rows`` examples in the host's memory, as float32 where it is floating point."""
+    for start in range(0, whole.rows, rows):
+        part = slice(start, start + rows)
+        yield whole.map(lambda t: _to_float32(t[part]))  # noqa: B023
 
 
 def _to_float32(tensor: Tensor) -> Tensor:

@@ -160,7 +160,7 @@ class Run:
             seconds=self.clock.seconds,
             versions=versions(network.device),
             computed=self._computed(),
-            example=network.example.map(lambda t: t[:1].clone()),
+            example=network.example.first(1).map(lambda t: t.clone()),
             method=self.method.name,
             attributes=stated_sizes(network.units, kept),
             held_out=best.held_out,

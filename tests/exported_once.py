@@ -60,7 +60,8 @@ def likeness(model: nn.Module, example: Inputs) -> tuple[Any, ...] | None:
     code = tuple(type(module).forward for module in model.modules())  # a test may patch a class
     arguments = tree_leaves((example.args, example.kwargs))
     given = tuple((tuple(a.shape[1:]), str(a.dtype)) if isinstance(a, Tensor) else repr(a) for a in arguments)
-    return pickled.getvalue(), code, given, tuple(example.kwargs), torch.is_grad_enabled()
+    rows = example.rows if example.fixed else None
+    return pickled.getvalue(), code, given, rows, tuple(example.kwargs), torch.is_grad_enabled()
 
 
 class ExportedOnce:

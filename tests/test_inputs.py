@@ -11,7 +11,7 @@ from torch import nn
 
 import ldrf
 from ldrf.errors import LdrfError
-from ldrf.inputs import chunked, read_inputs
+from ldrf.inputs import Inputs, chunked, made_up_inputs, read_inputs, regrouped
 
 
 class One(nn.Module):
@@ -115,3 +115,26 @@ def test_a_scripted_model_is_refused_with_what_to_pass_instead():
 def test_names_that_do_not_fit_are_told_with_those_that_would(batch):
     with pytest.raises(LdrfError, match=rf"those the model takes \(image, vector\). Got {', '.join(batch)}\."):
         read_inputs(Two(), batch)
+
+
+@given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), rows=st.integers(1, 9))
+def test_regrouped_rows_keep_their_order_and_fill_whole_groups(sizes, rows):
+    values = torch.arange(float(sum(sizes)))
+    parts = [Inputs((part,), {"double": 2 * part, "flag": 3}) for part in values.split(sizes)]
+    groups = list(regrouped(parts, rows))
+    assert len(groups) == sum(sizes) // rows and all(g.rows == rows and g.fixed for g in groups)
+    for i, group in enumerate(groups):
+        wanted = values[i * rows : (i + 1) * rows]
+        assert torch.equal(group.args[0], wanted) and torch.equal(group.kwargs["double"], 2 * wanted)
+        assert group.kwargs["flag"] == 3
+
+
+def test_a_fixed_number_of_rows_stays_and_is_noted():
+    fixed, free = (Inputs((X,), {}, fixed) for fixed in (True, False))
+    assert fixed.first(1).rows == fixed.to(X.device).first(2).rows == len(X) and free.first(1).rows == 1
+    assert fixed.described()["rows"] == len(X) and "rows" not in free.described()
+    again = made_up_inputs(fixed.described(), 1)
+    assert again.fixed and again.args[0].shape == X.shape and not made_up_inputs(free.described(), 1).fixed
+    for rows in (0, -1, True, "3", 1.5):
+        with pytest.raises(LdrfError, match="number of rows must be a whole number from 1 up"):
+            made_up_inputs({**free.described(), "rows": rows}, 1)

@@ -33,7 +33,7 @@ def droppable_branches(
     protected: Collection[str],
 ) -> tuple[Branch, ...]:
     """Residual branches that can be left out, with the mean of what they add; ``model`` is ldrf's own copy."""
-    few = calibration.example.map(lambda t: t[:ROWS]).to(dense.device)
+    few = calibration.example.first(ROWS).to(dense.device)
     found = _as_returned(model, few, tuple(residual_branches(trace, model, units, protected)))
     branches = branch_means(trace, dense, calibration, found)
     if _runs_without(trace, dense, model, few, outermost(branches)) and len(outermost(branches)) == len(branches):

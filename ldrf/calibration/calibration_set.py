@@ -11,7 +11,7 @@ from torch import nn
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.checksums import fingerprint
-from ldrf.inputs import Inputs, chunked
+from ldrf.inputs import Inputs, chunked, in_pieces, read_batches, regrouped
 from ldrf.runtime.device import OutOfMemory
 from ldrf.runtime.processes import check_same, count, share
 
@@ -29,6 +29,7 @@ class Calibration:
     starts: tuple[int, ...]
     sizes: tuple[int, ...]
     halvings: int = 0  # how often chunks were made smaller, as a device ran out of memory
+    batch: int = 0  # images of the first batch that was given
 
     @property
     def fitting(self) -> list[int]:
@@ -54,7 +55,16 @@ class Calibration:
         held_out = frozenset(number for number, (i, _, _) in enumerate(parts) if i in self.held_out)
         example = self.example.map(lambda t: t[: -(-len(t) // 2)])
         sizes = tuple(b - a for _, a, b in parts)
-        return Calibration(chunks, held_out, example, (0,) * len(chunks), sizes, self.halvings + 1)
+        return Calibration(chunks, held_out, example, (0,) * len(chunks), sizes, self.halvings + 1, self.batch)
+
+    def in_batches(self, size: int, held_out: float) -> "Calibration":
+        """The images of one process in chunks of exactly ``size``; those left over at the end are left out.
+
+        A single chunk both fits and judges.
+        """
+        chunks = tuple(regrouped(self.chunks, size))
+        whole = Calibration(chunks, frozenset(), chunks[0], (0,) * len(chunks), (size,) * len(chunks), 0, self.batch)
+        return _set_apart(whole, held_out)
 
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
         """Those of ``chunks`` (or of all) of which this process has images."""
@@ -66,8 +76,9 @@ class Calibration:
         return range(first, first + self.chunks[chunk].rows)
 
 
-# A chunk that is not read yet: its number of images, and how to read those from one image to another.
-Piece = tuple[int, Callable[[int, int], Inputs]]
+# A chunk that is not read yet: its number of images, how to read those from one image to another, and how many images
+# its batch has.
+Piece = tuple[int, Callable[[int, int], Inputs], int]
 
 
 def read_calibration(model: nn.Module, batches: Iterable[Any], size: int, held_out: float, shared: bool) -> Calibration:
@@ -76,9 +87,9 @@ def read_calibration(model: nn.Module, batches: Iterable[Any], size: int, held_o
     With ``shared`` each process keeps its part of every chunk, and where it can it reads no other.
     """
     shared = shared and count() > 1
-    example, chunks, starts, sizes = None, [], [], []
-    for images, read in _pieces(model, batches, size, shared):
-        example = example or read(0, images)
+    example, chunks, starts, sizes, batch = None, [], [], [], 0
+    for images, read, of in _pieces(model, batches, size, shared):
+        example, batch = example or read(0, images), batch or of
         start, stop = share(images, len(sizes)) if shared else (0, images)
         empty = example.map(lambda t: t[:0])
         chunks.append((_copied(read(start, stop)) if stop > start else empty) if shared else read(start, stop))
@@ -88,7 +99,7 @@ def read_calibration(model: nn.Module, batches: Iterable[Any], size: int, held_o
         raise LdrfError("The calibration batches must hold at least one batch. Got none: pass unlabelled images.")
     if shared:
         check_same(partial(fingerprint, enumerate([*example.tensors(), sizes])), "calibration batches")
-    whole = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes))
+    whole = Calibration(tuple(chunks), frozenset(), example, tuple(starts), tuple(sizes), batch=batch)
     return _halved(whole, held_out, shared) if sizes[0] > 1 and len(sizes) == 1 else _set_apart(whole, held_out)
 
 
@@ -98,10 +109,11 @@ def _pieces(model: nn.Module, batches: Iterable[Any], size: int, shared: bool) -
         for listed in batches.listed():
             for at in range(0, len(listed), size):
                 piece = listed[at : at + size]
-                yield len(piece), lambda a, b, piece=piece: _read(model, batches, piece[a:b])
+                yield len(piece), lambda a, b, piece=piece: _read(model, batches, piece[a:b]), len(listed)
         return
-    for chunk in chunked(model, batches, size):
-        yield chunk.rows, lambda a, b, chunk=chunk: chunk.map(lambda t: t[a:b])
+    for batch in read_batches(model, batches):
+        for chunk in in_pieces(batch, size):
+            yield chunk.rows, lambda a, b, chunk=chunk: chunk.map(lambda t: t[a:b]), batch.rows
 
 
 def _read(model: nn.Module, batches: IndexedBatches, images: list[int]) -> Inputs:
@@ -122,7 +134,8 @@ def _halved(whole: Calibration, held_out: float, shared: bool) -> Calibration:
         start, stop = share(last - first, turn) if shared else (0, last - first)
         chunks.append(whole.example.map(lambda t, a=first + start, b=first + stop: t[a:b]))
         starts.append(start)
-    return Calibration(tuple(chunks), frozenset({1}), whole.example, tuple(starts), (middle, size - middle))
+    sizes = (middle, size - middle)
+    return replace(whole, chunks=tuple(chunks), held_out=frozenset({1}), starts=tuple(starts), sizes=sizes)
 
 
 def _set_apart(whole: Calibration, held_out: float) -> Calibration:

@@ -12,6 +12,7 @@ from torch import nn
 
 from ldrf.calibration.branch_means import droppable_branches
 from ldrf.calibration.calibration_set import Calibration, read_calibration
+from ldrf.calibration.fixed_batch import graph_takes_any, in_batches_of_graph, in_its_batches
 from ldrf.config import PruneConfig, byte_count
 from ldrf.errors import LdrfError, LdrfWarning, first_line
 from ldrf.files.checksums import fingerprint
@@ -131,11 +132,10 @@ def _read_network(
     if shared:
         check_same(partial(fingerprint, copied.state_dict().items()), "weights")
     _check_alike(calibration.chunks)
-    calibration = _that_fits(copied, calibration)
+    calibration = _that_fits(copied, in_its_batches(copied, calibration, config.held_out))
+    warn_of_randomness(copied, calibration.example.to(model_device(copied)))
+    calibration, graph, dense = _traced(copied, calibration, config)
     example = calibration.example.to(model_device(copied))
-    warn_of_randomness(copied, example)
-    graph = trace(copied, example)
-    dense = _finite(graph, folded(graph, copied))
     protected = ignored_modules(model, ignore)
     usable = usable_units(graph, dense, copied, example, protected)
     dense = replace(dense, device=there, precision=config.precision)
@@ -149,6 +149,16 @@ def _read_network(
         model, graph, dense, inner, coupled, tuple(reasons.values()), protected, calibration, there, branches
     )
     return with_coupled(network) if config.coupled or (config.coupled is None and not inner) else network
+
+
+def _traced(model: nn.Module, calibration: Calibration, config: PruneConfig) -> tuple[Calibration, Trace, Weights]:
+    """The graph of the model and its weights; with the images in whole batches, where the graph takes one size only."""
+    example = calibration.example.to(model_device(model))
+    graph = trace(model, example)
+    dense = _finite(graph, folded(graph, model))
+    if example.fixed or graph_takes_any(graph, dense, model, example):
+        return calibration, graph, dense
+    return _traced(model, in_batches_of_graph(model, calibration, config.held_out), config)
 
 
 def with_coupled(network: Network) -> Network:
@@ -195,8 +205,12 @@ def _that_fits(model: nn.Module, calibration: Calibration) -> Calibration:
 def smaller_chunks(calibration: Calibration, device: torch.device, reason: str) -> Calibration:
     """The images in half as large chunks after a device ran out of memory; an error where they can't be smaller."""
     most = max(*calibration.sizes, calibration.example.rows)
+    why = None
     if most == 1 or count() > 1:
         why = "a single image is too much for it" if most == 1 else "several processes cannot change the chunk"
+    elif calibration.example.fixed:
+        why = f"the model is traced for batches of {most} only"
+    if why is not None:
         raise LdrfError(
             f"The device '{device}' ran out of memory, and {why}: use a smaller chunk= or device_memory=, or "
             f"offload=True. {reason}"

@@ -9,6 +9,9 @@ from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.files.record import read_record
 from ldrf.inputs import Inputs, made_up_inputs, read_inputs
+from ldrf.result import PruneResult
+
+TIMED_IMAGES = 16
 
 
 def open_example(name: str, model: nn.Module, data: str | None, rows: int) -> Inputs:
@@ -19,6 +22,13 @@ def open_example(name: str, model: nn.Module, data: str | None, rows: int) -> In
     if not described:
         raise LdrfError(f"'{name}' does not say what inputs it takes: add --data, such as --data sample.")
     return made_up_inputs(described, rows)
+
+
+def timed_example(model: nn.Module, batches: Batches, result: PruneResult) -> Inputs:
+    """Images that both networks are timed on; a whole batch where the model fixes its size."""
+    if result.example.fixed:
+        return result.example
+    return read_inputs(model, next(iter(batches))).first(TIMED_IMAGES)
 
 
 def open_test(data: str, images: int | None) -> Batches | None:

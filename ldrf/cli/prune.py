@@ -8,7 +8,7 @@ from torch import nn
 
 import ldrf
 from ldrf.cli.arguments.prune import Prune
-from ldrf.cli.images import open_test
+from ldrf.cli.images import open_test, timed_example
 from ldrf.cli.models import NamedModel, open_model
 from ldrf.cli.output import Report, comparison
 from ldrf.cli.provenance import noted
@@ -24,8 +24,6 @@ from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import from_first, is_first
 from ldrf.saving.journal import check_free
 
-TIMED_IMAGES = 16
-
 
 def run(arguments: Prune) -> Report:
     """Prune, compare, save."""
@@ -38,7 +36,7 @@ def run(arguments: Prune) -> Report:
     result = prune_as(arguments, named.model, batches, **where)
     if not is_first():
         return Report({})  # the first process measures and writes
-    example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
+    example = timed_example(named.model, batches, result)
     metrics = network_metrics(named.model, result, example, test)
     source = {**named.source, "data": arguments.data}
     details = {"featuremaps": feature_maps(named.model, result, example)}

@@ -7,14 +7,13 @@ from rich.table import Table
 
 import ldrf
 from ldrf.cli.arguments.sweep import Sweep
-from ldrf.cli.images import open_test
+from ldrf.cli.images import open_test, timed_example
 from ldrf.cli.models import NamedModel, open_model
 from ldrf.cli.output import Report
-from ldrf.cli.prune import TIMED_IMAGES, network_metrics
+from ldrf.cli.prune import network_metrics
 from ldrf.data.sources import Batches, open_data
 from ldrf.errors import LdrfError
 from ldrf.files.result_folders import RECORD
-from ldrf.inputs import read_inputs
 from ldrf.report import write_report
 from ldrf.report.comparison import pick
 from ldrf.report.featuremaps import feature_maps
@@ -57,7 +56,7 @@ def _keep(point: Point, arguments: Sweep, named: NamedModel, batches: Batches, t
     """Save a slim network with what was measured of it."""
     if point.result is None:
         return
-    example = read_inputs(named.model, next(iter(batches))).map(lambda t: t[:TIMED_IMAGES])
+    example = timed_example(named.model, batches, point.result)
     metrics = network_metrics(named.model, point.result, example, test)
     if point.drop is not None:
         metrics["agreement"] = {"slim": 100 - point.drop}

@@ -86,7 +86,7 @@ def deploy(model: nn.Module, example: Inputs, deployment: Deployment) -> Deploye
     """The model in the runtime asked for, or in the fastest that is installed."""
     _check_dtype(model)
     copied, inputs = working_copy(model, CPU), repeated(example.to(CPU), deployment.batch)
-    _check_batch(copied, inputs, deployment.batch)
+    _check_batch(copied, inputs, example)
     if deployment.runtime is not None:
         find_runtime(deployment.runtime)
         return Deployed(copied, inputs, deployment)
@@ -120,9 +120,12 @@ def _check_dtype(model: nn.Module) -> None:
         )
 
 
-def _check_batch(model: nn.Module, inputs: Inputs, batch: int) -> None:
+def _check_batch(model: nn.Module, inputs: Inputs, example: Inputs) -> None:
     try:
         with torch.no_grad():
             inputs.call(model)
     except Exception as problem:
-        raise LdrfError(f"{type(model).__name__} cannot take a batch of {batch}: {first_line(problem)}") from problem
+        hint = f" (it takes {example.rows}: use Deployment(batch={example.rows}))" if example.fixed else ""
+        raise LdrfError(
+            f"{type(model).__name__} cannot take a batch of {inputs.rows}{hint}: {first_line(problem)}"
+        ) from problem

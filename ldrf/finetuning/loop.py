@@ -9,7 +9,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Sized
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from ldrf.runtime.device import Device, find_device, forward_precision
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.saving.checkpoint import CARRIED
+from ldrf.tracing.batch_sizes import takes_any_batch
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.tracing.wrappers import unwrapped
 
@@ -72,7 +73,7 @@ def finetune(
     run = TuningRun.of(start, config.rate, find_device(device, start))
     with telling_of_parts(slim.parts if isinstance(slim, PruneResult) else ()):
         training, judging = _split(run.student, batches, held_out, config)
-        example = _example(run.student, judging, config)
+        example = _example(run, judging, config, held_out is not None, _fixes_batch(slim))
         given = enumerate([*start.state_dict().values(), *example.tensors()])
         check_same(partial(fingerprint, given), "weights and images")
         task = make_task(run, dense, judging, example, config)
@@ -95,7 +96,7 @@ def finetune(
         images=(run.trained, run.judged),
         config=config,
         versions=versions(run.device),
-        example=example.map(lambda t: t[:1].clone()),
+        example=example.first(1).map(lambda t: t.clone()),
         pruned=slim.as_dict() if isinstance(slim, PruneResult) else _costs(dense, start, example),
     )
 
@@ -115,11 +116,30 @@ def _split(
     return training.sized(config.batch), judging.sized(max(config.batch, 64))
 
 
-def _example(student: nn.Module, judging: Iterable[Any], config: FinetuneConfig) -> Inputs:
+def _fixes_batch(slim: nn.Module | PruneResult) -> bool:
+    """Whether the model, or its graph, was found to take one batch size only when it was pruned."""
+    if isinstance(slim, PruneResult):
+        return slim.example.fixed
+    return "rows" in (vars(unwrapped(slim)).get(CARRIED, {}).get("inputs") or {})
+
+
+def _example(run: TuningRun, judging: Iterable[Any], config: FinetuneConfig, as_given: bool, fixed: bool) -> Inputs:
+    """The first images that judge; all of their batch where the model takes no other number.
+
+    Such a model can be trained only if the batches are gone through as they are given.
+    """
     first = next(iter(judging), None)
     if first is None:
         raise LdrfError("Fine-tuning needs held-out images to judge by. Got none.")
-    return read_sample(student, first, config.labels > 0).inputs.map(lambda t: t[:2])
+    inputs, student = read_sample(run.student, first, config.labels > 0).inputs, run.student.eval()
+    if not fixed or takes_any_batch(student, ready(inputs, run.device)):
+        return inputs.first(2)
+    if not as_given:
+        raise LdrfError(
+            f"{type(student).__name__} takes one batch size only, and fine-tuning makes batches of its own: pass "
+            "held_out= as well, and batches of that size in both."
+        )
+    return replace(inputs, fixed=True)
 
 
 def _train_and_judge(run: TuningRun, training: Iterable[Any], task: Task) -> Epoch:

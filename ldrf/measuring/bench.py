@@ -24,6 +24,7 @@ from ldrf.runtime.progress import progress
 from ldrf.runtime.tables import table
 from ldrf.saving.checkpoint import storable_tensors
 from ldrf.saving.export import write_onnx
+from ldrf.tracing.batch_sizes import takes
 from ldrf.tracing.counting import count_macs, count_parameters
 
 Backend = Literal["torch", "onnxruntime"]
@@ -106,6 +107,7 @@ def bench(
     there = find_device(device, slim)
     _check(batches, threads, backends, seconds, there)
     networks, example = {"dense": _prepared(dense, there), "slim": _prepared(slim, there)}, example.to(there)
+    _check_sizes(networks, example, batches, backends)
     cases: list[tuple[Backend, int, int]] = [(b, batch, n) for b in backends for batch in batches for n in threads]
     timings: list[Timing] = []
     with tempfile.TemporaryDirectory(prefix="ldrf-bench-") as folder:
@@ -138,6 +140,16 @@ def _check(
         raise LdrfError(f"onnxruntime is timed on the CPU. Got '{device}': pass device='cpu' (--device cpu).")
     if not seconds > 0:
         raise LdrfError(f"The 'seconds' must be above 0. Got {seconds} instead.")
+
+
+def _check_sizes(networks: Networks, example: Inputs, batches: Sequence[int], backends: Sequence[str]) -> None:
+    """Raise for batch sizes that a network, or its ONNX file, cannot take."""
+    for batch in batches:
+        inputs, exported = repeated(example, batch), example.fixed and "onnxruntime" in backends
+        wrong = [m for m in networks.values() if not takes(m, inputs)] or (exported and batch != example.rows)
+        if wrong:
+            kind = type(networks["slim"]).__name__
+            raise LdrfError(f"{kind} cannot take a batch of {batch}: name sizes that it takes by batches= (--batch).")
 
 
 def _prepared(model: nn.Module, device: torch.device) -> nn.Module:

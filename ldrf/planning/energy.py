@@ -194,7 +194,8 @@ def _task(dense: nn.Module, network: Network, labels: Tensor | None) -> _Task:
     if labels is not None and not (classifies and 0 <= int(labels.min()) <= int(labels.max()) < outputs[0].shape[1]):
         raise LdrfError("Labels need a classifier with scores [batch, classes]: pass labelled=False to tune without.")
     measure: Measure = "accuracy" if labels is not None else "agreement" if classifies else "error"
-    split = labels.split([c.rows for c in calibration.chunks]) if labels is not None else None
+    sizes = [chunk.rows for chunk in calibration.chunks]  # images that do not fill a batch of fixed size are left out
+    split = labels[: sum(sizes)].split(sizes) if labels is not None else None
     return _Task(calibration.chunks, outputs, split, calibration.fitting, sorted(calibration.held_out), measure)
 
 

@@ -35,7 +35,8 @@ def estimated_changes(
     """
     calibration = network.calibration
     sizes = [calibration.sizes[index] for index in chunks]
-    images = max(2, sum(sizes) // PIECES)  # a norm over the batch needs two
+    # A norm over the batch needs two; a batch of fixed size stays whole.
+    images = network.example.rows if network.example.fixed else max(2, sum(sizes) // PIECES)
     directions = max(1, min(MOST, -(-SAMPLES // sum(max(1, size // images) for size in sizes))))
     sums = torch.zeros(len(trials), 2, dtype=torch.float64)  # of squared products, and how many there were
     for index in progress(chunks, "sensitivity"):
@@ -129,7 +130,12 @@ def float_outputs(trace: Trace, values: Values) -> dict[str, Tensor]:
 
 
 def spreads(outputs: dict[str, Tensor], images: int) -> dict[str, float]:
-    """Squared spread of each output over the images of a chunk, also those of other processes."""
+    """Squared spread of each output over the images of a chunk, also those of other processes.
+
+    A single image has none: there it is that of the output's values.
+    """
+    if images == 1:
+        return {n: float((exact(o) - exact(o).mean()).square().sum()) + 1e-12 for n, o in outputs.items()}
     means = {name: total / images for name, total in sum_all({n: exact(o).sum(0) for n, o in outputs.items()}).items()}
     own = {name: (exact(o) - means[name]).square().sum() for name, o in outputs.items()}
     return {name: float(spread) + 1e-12 for name, spread in sum_all(own).items()}

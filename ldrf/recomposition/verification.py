@@ -16,7 +16,7 @@ from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.export import export_program, working_copy
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import input_values, run_lean
-from ldrf.units.trial import gap
+from ldrf.units.trial import gap, outputs_of
 
 SOLVED = 1e-3  # how far the slim model may be from the weights that were solved for, relative to the largest output
 WHOLE = 1e-4  # and, at full width, from the dense model
@@ -27,10 +27,9 @@ ROUNDING = 100  # or so many times as far as the dense model is from its own gra
 def verify(network: Network, slim: Weights, model: nn.Module) -> None:
     """Raise unless ``model`` runs at another batch size, gives what ``slim`` says in the dense shapes, exports again
     and trains; and unless the same steps at full width give back the dense model."""
-    home, images = network.home, network.example.rows
+    home = network.home
     copied, dense = working_copy(model, home), working_copy(network.model, home)
-    images = images - 1 if images > 3 else images + 1  # another batch size than that of the trace
-    chunk = repeated(network.example.map(lambda t: t[:images]), images).to(home)
+    chunk = (network.example if network.example.fixed else _at_another_size(network.example)).to(home)
     try:
         outputs = _outputs(copied, chunk)
         wanted = _outputs(dense, chunk)
@@ -52,7 +51,9 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
         raise LdrfError(
             f"The slim {type(model).__name__} differs from what was solved for by {far:.2g}: not handed out."
         )
-    few = chunk.map(lambda t: t[:2])
+    if chunk.fixed:
+        _check_other_sizes(copied, dense, chunk)
+    few = chunk.first(2)
     _check_whole(network, dense, few, precision)
     _check_exports(copied, few)
     training = _runs_in_training(dense, few)
@@ -61,6 +62,25 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
         raise LdrfError(
             f"The slim {type(model).__name__} cannot be trained, so it is not handed out: {problem}"
         ) from problem
+
+
+def _at_another_size(example: Inputs) -> Inputs:
+    """The same examples in another number than that of the trace."""
+    return repeated(example, example.rows - 1 if example.rows > 3 else example.rows + 1)
+
+
+def _check_other_sizes(slim: nn.Module, dense: nn.Module, example: Inputs) -> None:
+    """Raise where only the graph takes one batch size, and the slim model does not take another as the dense one."""
+    other = _at_another_size(example)
+    wanted = outputs_of(dense, other)
+    if wanted is None:
+        return
+    outputs = outputs_of(slim, other)
+    if outputs is None or [t.shape for t in outputs] != [t.shape for t in wanted]:
+        raise LdrfError(
+            f"The slim {type(slim).__name__} does not take {other.rows} examples as the dense one does: it is not "
+            "handed out."
+        )
 
 
 def _traced(network: Network, weights: Weights, chunk: Inputs) -> list[Tensor]:

@@ -170,8 +170,10 @@ class _Descent:
             yield behind, activated(trace, behind, result)
 
     def _images_at_once(self) -> int:
-        """Images whose activations fit the memory in the backward pass."""
-        trace, few = self.network.trace, self.network.example.map(lambda t: t[:1])
+        """Images whose activations fit the memory in the backward pass, or all of a chunk that must stay whole."""
+        trace, few = self.network.trace, self.network.example.first(1)
+        if few.fixed:
+            return few.rows
         with torch.no_grad():
             values = run(trace, self.network.dense, trace.nodes, input_values(trace, few, self.network.dense.device))
         beside = [values[layer.result] for layer in self.full_width]

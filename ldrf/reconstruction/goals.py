@@ -44,7 +44,7 @@ def goal_weights(network: Network, points: Collection[str], full_width: Collecti
 @torch.no_grad()
 def meeting_points(network: Network, slim: Weights) -> list[str]:
     """Values of one shape in both networks that differ: those that consumers restore, and the outputs."""
-    trace, few = network.trace, network.example.map(lambda t: t[:2])
+    trace, few = network.trace, network.example.first(2)
     mine, theirs = (run(trace, w, trace.nodes, input_values(trace, few, w.device)) for w in (slim, network.dense))
     goals = [c.activation or c.goal for unit in network.units for c in unit.consumers]
     return [n for n in dict.fromkeys([*goals, *trace.outputs]) if _comparable(mine.get(n), theirs.get(n))]
@@ -94,8 +94,8 @@ class DenseValues:
     def __init__(self, network: Network, goals: Collection[str], config: PruneConfig, fixed: bool) -> None:
         self.network, self.goals = network, goals
         self.known: dict[tuple[int, int], Values] = {}
-        one = self._run(network.example.map(lambda t: t[:1]), 0)
-        size = sum(value.numel() * value.element_size() for value in one.values())
+        few = network.example.first(1)
+        size = sum(v.numel() * v.element_size() for v in self._run(few, 0).values()) // few.rows
         images = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
         self.fit = fixed and 2 * size * images <= network.room(config)
 

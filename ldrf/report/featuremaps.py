@@ -25,7 +25,7 @@ ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.GELU, nn.Si
 
 def feature_maps(dense: nn.Module, result: PruneResult, example: Inputs) -> dict[str, Any] | None:
     """Maps of the first cut unit that has any, of both networks on the first image of ``example``, ready for JSON."""
-    one = example.map(lambda t: t[:1])
+    one = example.first(1)
     cut = [name for name, width in result.widths.items() if width < result.full_widths[name]]
     before = _outputs(dense, cut, one)
     unit = next((n for n in cut if n in before and _has_maps(before[n][1])), None)

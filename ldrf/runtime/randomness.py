@@ -29,7 +29,7 @@ def same_random_numbers(seed: int = 0) -> Iterator[None]:
 @torch.no_grad()
 def warn_of_randomness(model: nn.Module, chunk: Inputs) -> None:
     """Warn once where the same inputs give other outputs when run again."""
-    few = chunk.map(lambda t: t[:2])
+    few = chunk.first(2)
     with same_random_numbers(0):
         first = _outputs(model, few)
     with same_random_numbers(1):

@@ -1,9 +1,12 @@
-"""A slim model as one file for deployment: ONNX, PyTorch's own .pt2, or its plain state dict; batch size left free."""
+"""A slim model as one file for deployment: ONNX, PyTorch's own .pt2, or its plain state dict.
+
+The batch size is left free, unless the model fixes it.
+"""
 
 import copy
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,6 +22,7 @@ from ldrf.inputs import Inputs, read_inputs, repeated
 from ldrf.result import FinetuneResult, PruneResult
 from ldrf.runtime.device import Device, exact, find_device, model_device
 from ldrf.saving.checkpoint import storable_tensors
+from ldrf.tracing.batch_sizes import takes_any_batch
 from ldrf.tracing.export import export_program, known_size
 from ldrf.tracing.throwaway import without_cache
 from ldrf.tracing.wrappers import unwrapped
@@ -57,7 +61,8 @@ def export(
     """Write ``model`` to one file, in the format that the file's suffix names unless ``format`` does.
 
     ``example`` is a batch as the model takes it, needed for a plain module only. The file is read again and compared
-    with the model at two batch sizes before it takes its place, so a file that is there is a file that works.
+    with the model at two batch sizes before it takes its place, so a file that is there is a file that works. Where
+    the model fixes its batch size, so does the file, and a warning says it.
     A file is made for the CPU, whatever device the model is on; with ``device`` a .pt2 is made for that one.
     """
     path = Path(path).expanduser()
@@ -76,9 +81,28 @@ def export(
     inputs = _as_floats_of(module, _example(model, module, example))
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as beside:
-        error = WRITERS[format](module, inputs, beside)
+        error = _written(format, module, inputs, beside)
         size = beside.stat().st_size
     return Exported(path, format, error, size)
+
+
+class _NotTheSame(LdrfError):
+    """The file does not do what the model does, at some batch size."""
+
+
+def _written(format: Format, module: nn.Module, inputs: Inputs, path: Path) -> float:
+    """Write the file and return how far it is from the model: for any batch size, or else for that of the inputs."""
+    write = WRITERS[format]
+    if format == "state-dict" or (not inputs.fixed and takes_any_batch(module, inputs)):
+        try:
+            return write(module, inputs, path)
+        except _NotTheSame:  # the model's code may make a plain number of the batch size
+            pass
+    error = write(module, replace(inputs, fixed=True), path)
+    kind, rows = type(module).__name__, inputs.rows
+    told = f"The forward of {kind} fixes its batch size, so the file takes batches of {rows} only."
+    warnings.warn(told, LdrfWarning, stacklevel=3)
+    return error
 
 
 def _in_float32(module: nn.Module) -> nn.Module:
@@ -167,18 +191,18 @@ def _difference(module: nn.Module, inputs: Inputs, run: Callable[[Inputs], list[
     """The largest absolute difference of any output at any of the batch sizes; more than rounding is refused."""
     name, largest = type(module).__name__, 0.0
     precision = max((torch.finfo(p.dtype).eps for p in module.parameters() if p.is_floating_point()), default=0.0)
-    for rows in ROWS:
+    for rows in (inputs.rows,) if inputs.fixed else ROWS:
         part = repeated(inputs, rows)
         try:
             wanted = [t for t in pytree.tree_leaves(part.call(module)) if isinstance(t, Tensor)]
             outputs = [t for t in run(part) if isinstance(t, Tensor)]
         except Exception as problem:
-            raise LdrfError(
+            raise _NotTheSame(
                 f"The exported {name} does not run with {rows} rows, so it is not written: {first_line(problem)}"
             ) from problem
         for mine, other in zip(wanted, outputs, strict=True):
             gap = float((exact(mine) - exact(other)).abs().max()) if mine.numel() else 0.0
             if not gap <= max(TOLERANCE, 8 * precision) * max(float(exact(mine).abs().max()), 1.0):
-                raise LdrfError(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")
+                raise _NotTheSame(f"The exported {name} differs from the model by {gap:.2g}, so it is not written.")
             largest = max(largest, gap)
     return largest

@@ -12,6 +12,8 @@ from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs, labels_of, read_inputs
+from ldrf.runtime.device import model_device
+from ldrf.tracing.batch_sizes import takes, takes_any_batch
 
 JUDGED = 32  # images per batch of those that judge
 
@@ -58,11 +60,21 @@ def split_images(model: nn.Module, batches: Iterable[Any], held_out: float, seed
     return Images(model, fitted, picking, judging)
 
 
+def _check_sizes(model: nn.Module, batch: Inputs) -> None:
+    """Raise for a model that takes one batch size only: shipping divides the images in its own way."""
+    if takes(model, batch) and not takes_any_batch(model, batch):
+        raise LdrfError(
+            f"{type(model).__name__} takes one batch size only, and shipping makes batches of its own: call ldrf.prune "
+            "and ldrf.export with batches of that size."
+        )
+
+
 def _in_memory(model: nn.Module, batches: Iterable[Any]) -> IndexedBatches:
     given = [batches] if isinstance(batches, Tensor) else list(batches)
     if not given:
         raise LdrfError("Shipping needs at least one batch of images. Got none.")
     parts = [read_inputs(model, batch) for batch in given]
+    _check_sizes(model, parts[0].to(model_device(model)))
     labels = [labels_of(model, batch) if not isinstance(batch, Tensor) else None for batch in given]
     known = torch.cat([found for found in labels if found is not None]) if None not in labels else None
     try:

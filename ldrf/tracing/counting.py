@@ -15,11 +15,13 @@ from ldrf.tracing.export import working_copy
 
 def count_macs(model: nn.Module, example: Inputs) -> int:
     """MACs of one forward pass per example, counted on a copy without data (conv, linear, matmul)."""
+    few = example.first(1)
     try:
-        return _counted(working_copy(model).to("meta"), example.map(lambda t: t[:1].to("meta")))
+        macs = _counted(working_copy(model).to("meta"), few.map(lambda t: t.to("meta")))
     except Exception:  # its code makes tensors of its own on the CPU, or looks at values
         copied = working_copy(model)
-        return _counted(copied, example.map(lambda t: t[:1]).to(model_device(copied)))
+        macs = _counted(copied, few.to(model_device(copied)))
+    return macs // few.rows
 
 
 def count_call(model: nn.Module, inputs: Inputs) -> int:

@@ -1,4 +1,7 @@
-"""A model as torch.export sees it: one program for any batch size, or one sentence on why there is none."""
+"""A model as torch.export sees it: one program for any batch size, or one sentence on why there is none.
+
+A model that takes one size only has a program for that size.
+"""
 
 import copy
 import inspect
@@ -24,13 +27,15 @@ from ldrf.tracing.throwaway import lent_forward, plain_outputs, throwaway_copy, 
 
 
 def export_program(model: nn.Module, example: Inputs, decomposed: bool = False) -> torch.export.ExportedProgram:
-    """``model`` as torch.export sees it, with a free batch size; ``decomposed`` into the calls we have names for."""
-    args = tuple(_two_rows(a) for a in example.args)
-    kwargs = {k: _two_rows(v) for k, v in example.kwargs.items()}
+    """``model`` as torch.export sees it, with a free batch size; ``decomposed`` into the calls we have names for.
+
+    Where the number of rows is fixed, the program is for that number.
+    """
+    given = example if example.fixed else example.map(_two_rows)
     try:
         with warnings.catch_warnings(), _silent_torch():
             warnings.simplefilter("ignore")
-            program = _exported(throwaway_copy(model, Inputs(args, kwargs)), args, kwargs)
+            program = _exported(throwaway_copy(model, given), given)
             return program.run_decompositions({}) if decomposed else program
     except Exception as problem:
         frames = traceback.extract_tb(problem.__traceback__)
@@ -53,19 +58,20 @@ def _silent_torch() -> Iterator[None]:
         logging.disable(before)
 
 
-def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.export.ExportedProgram:
+def _exported(model: nn.Module, given: Inputs) -> torch.export.ExportedProgram:
     """The program by running the model's code; where that reads a batch as a plain number, by reading the code."""
-    shapes = free_batch(model, Inputs(args, kwargs), Dim.AUTO)
+    args, kwargs = given.args, given.kwargs
+    shapes = free_batch(model, given, Dim.AUTO)
     with _keywords_by_name(model, kwargs):
         with plain_outputs(model):
             program = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=False)
-        if _has_free_batch(program):
+        if given.fixed or has_free_batch(program):
             return program
         try:
             other = torch.export.export(model, args, kwargs, dynamic_shapes=shapes, strict=True)
         except Exception:
             return program
-    return other if _has_free_batch(other) else program
+    return other if has_free_batch(other) else program
 
 
 @contextmanager
@@ -88,7 +94,7 @@ def _keywords_by_name(model: nn.Module, kwargs: dict[str, Any]) -> Iterator[None
         yield
 
 
-def _has_free_batch(program: torch.export.ExportedProgram) -> bool:
+def has_free_batch(program: torch.export.ExportedProgram) -> bool:
     """Whether the number of examples is a symbol, not a number that the model's code made of it, as ``len(x)`` does."""
     given = set(program.graph_signature.user_inputs)
     values = [n.meta.get("val") for n in program.graph.nodes if n.op == "placeholder" and n.name in given]
@@ -122,8 +128,10 @@ def _installed(filename: str) -> bool:
     return "site-packages" in filename or Path(inspect.__file__).parent in Path(filename).parents
 
 
-def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
-    """By parameter of ``forward``: the first dimension of every tensor is ``batch``."""
+def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any] | None:
+    """By parameter of ``forward``: the first dimension of every tensor is ``batch``; None where it is fixed."""
+    if example.fixed:
+        return None
     own = inspect.signature(model.forward)
     given = dict(own.bind(*example.args, **example.kwargs).arguments)
     for parameter in own.parameters.values():
@@ -132,9 +140,9 @@ def free_batch(model: nn.Module, example: Inputs, batch: Any) -> dict[str, Any]:
     return pytree.tree_map(lambda v: {0: batch} if isinstance(v, Tensor) and v.ndim else None, given)
 
 
-def _two_rows(value: Any) -> Any:
+def _two_rows(value: Tensor) -> Tensor:
     """Two examples are enough to trace; one would let the exporter specialise the batch size."""
-    if not isinstance(value, Tensor) or not value.ndim:
+    if not value.ndim:
         return value
     return value[:2] if len(value) > 1 else torch.cat([value, value])
 

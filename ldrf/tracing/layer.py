@@ -46,11 +46,12 @@ class Layer:
     output_padding: tuple[int, ...] = ()
     input_positions: int = 0  # of a transposed convolution, which works once for each of them
     entries: int = 1  # of the first dimension per example: several where windows or frames are folded into the batch
+    shared_by: int = 1  # examples per entry: several where a batch of fixed size is folded into the positions
 
     @property
     def calls(self) -> int:
         """How often the weight is used per example."""
-        return self.entries * (self.input_positions or self.positions)
+        return self.entries * (self.input_positions or self.positions) // self.shared_by
 
     @property
     def row_dim(self) -> int:

@@ -45,6 +45,7 @@ def _linear(node: fx.Node, args: Arguments, names: Names, batch: Any) -> Layer:
         positions=_product(out[1:-1]),
         is_transposed=inputs_first,
         entries=_entries(out[0], batch) if len(out) > 1 else 1,
+        shared_by=_shared_by(out[:-1], batch),
     )
 
 
@@ -69,6 +70,7 @@ def _convolution(node: fx.Node, args: Arguments, names: Names, batch: Any) -> La
         output_padding=spread(args.get("output_padding", 0), len(kernel)) if is_transposed else (),
         input_positions=_product(args["input"].meta["val"].shape[2:]) if is_transposed else 0,
         entries=_entries(out[0], batch),
+        shared_by=_shared_by((out[0], *out[2:]), batch),
     )
 
 
@@ -115,6 +117,14 @@ def _entries(size: Any, batch: Any) -> int:
         return known // whole if whole and known % whole == 0 else known
     expression = size.node.expr
     return max(1, int(expression.subs(dict.fromkeys(expression.free_symbols, 1))))
+
+
+def _shared_by(sizes: tuple[Any, ...], batch: Any) -> int:
+    """Examples that share an entry of the first dimension, where a batch of fixed size lies in other dimensions."""
+    whole, known = known_size(batch), [known_size(size) for size in sizes]
+    if not whole or None in known or not known or (known[0] or 0) % whole == 0:
+        return 1
+    return whole if math.prod(size or 0 for size in known) % whole == 0 else 1
 
 
 def _norm(node: fx.Node, names: Names) -> Norm | None:

@@ -18,7 +18,7 @@ PLAIN = (Tensor, int, float, str, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 @torch.no_grad()
 def throwaway_copy(model: nn.Module, example: Inputs) -> nn.Module:
-    """A copy with the same parameters that ran last on a single example.
+    """A copy with the same parameters that ran last on a single example, or on all where their number is fixed.
 
     A model may remember the shape it saw last, as detectors do. Compared with that of the trace, it fixes the batch.
     """
@@ -26,7 +26,7 @@ def throwaway_copy(model: nn.Module, example: Inputs) -> nn.Module:
     copied = without_cache(copy.deepcopy(model, dict(shared)))
     try:
         with same_random_numbers():
-            example.map(lambda t: t[:1] if t.ndim else t).call(copied)
+            (example if example.fixed else example.map(lambda t: t[:1] if t.ndim else t)).call(copied)
     except Exception:  # it cannot take one example
         copied = without_cache(copy.deepcopy(model, dict(shared)))
     return copied

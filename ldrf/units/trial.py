@@ -151,6 +151,12 @@ def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> d
         return None
 
 
+def graph_outputs(trace: Trace, weights: Weights, inputs: dict[str, object]) -> list[Tensor] | None:
+    """Outputs of the traced graph with these weights, or None where it does not run."""
+    values = graph_values(trace, weights, inputs)
+    return None if values is None else [v for name in trace.outputs if isinstance(v := values.get(name), Tensor)]
+
+
 def gap(outputs: list[Tensor] | None, wanted: list[Tensor]) -> float:
     """The largest difference of two lists of outputs relative to the largest of each, infinite for other shapes."""
     if outputs is None or len(outputs) < len(wanted):

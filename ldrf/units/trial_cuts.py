@@ -19,7 +19,7 @@ from torch import nn
 from ldrf.channels.attention_scores import with_heads
 from ldrf.channels.walk import Flow, follow_channels
 from ldrf.errors import LdrfError
-from ldrf.inputs import Inputs, repeated
+from ldrf.inputs import Inputs
 from ldrf.tracing.interpreter import Weights, folded, run
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
@@ -33,7 +33,6 @@ from ldrf.units.trial import (
     CutTrial,
     cut_copy,
     cut_trial,
-    graph_values,
     outputs_of,
     unevenly,
     without_last,
@@ -63,7 +62,7 @@ def usable_units(trace: Trace, dense: Weights, model: nn.Module, chunk: Inputs, 
     last, whether queries, keys and values of one layer can lose width together.
     """
     outer: dict[str, int] = {}
-    flow, few = follow_channels(trace), chunk.map(lambda t: t[:2])
+    flow, few = follow_channels(trace), chunk.first(2)
     ground = _ground(trace, dense, model, few)
     usable = _tried(flow, ground, protected)
     for place, parts, packed in ((-2, 2, False), (0, 3, False), (-1, 2, True)):
@@ -143,7 +142,6 @@ class _Ground:
 
 
 def _ground(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> _Ground:
-    _check_batches(trace, dense, model, few)
     trial = cut_trial(trace, dense, model, few)
     if trial.rounding > MOST:
         raise LdrfError(
@@ -181,17 +179,6 @@ def _free_of_each_other(ground: _Ground, trace: Trace, units: tuple[Unit, ...]) 
         good = {u.name for u in largest(tried, lambda some: ground.works(trace, some, kept))}
         units = tuple(u for u in units if u.name in good or u.name not in {t.name for t in tried})
     return units
-
-
-def _check_batches(trace: Trace, dense: Weights, model: nn.Module, few: Inputs) -> None:
-    """Raise where the model takes another number of examples, and its graph does not."""
-    more = repeated(few, 3)
-    given = input_values(trace, more, dense.device)
-    if graph_values(trace, dense, given) is None and outputs_of(model, more) is not None:
-        raise LdrfError(
-            f"The forward of {type(model).__name__} makes a plain number of the batch size, so it can be traced for "
-            "one size only: where it says len(x), int(x.shape[0]) or x.size(0).item(), let it say x.shape[0]."
-        )
 
 
 def _shapes_in_training(model: nn.Module | None, chunk: Inputs) -> list[torch.Size] | None:

@@ -54,3 +54,15 @@ def test_halved_chunks_have_the_same_images_and_judge_by_the_same(sizes, rows):
     assert max(halved.sizes) == -(-max(whole.sizes) // 2) and halved.halvings == 1
     judging = [[i for c in sorted(found.held_out) for i in found.images(c)] for found in (whole, halved)]
     assert judging[0] == judging[1]
+
+
+@given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=6), size=st.integers(1, 9))
+def test_batches_of_one_size_have_the_images_in_order(sizes, size):
+    whole = read(sizes)
+    assert whole.batch == sizes[0]
+    if sum(sizes) < size:
+        return
+    found = whole.in_batches(size, 0.2)
+    order = torch.cat([chunk.args[0][:, 0] for chunk in found.chunks])
+    assert order.tolist() == list(range(sum(sizes) // size * size)) and set(found.sizes) == {size}
+    assert found.example.fixed and found.held_out and found.fitting

@@ -58,3 +58,10 @@ class TwoAtATime(nn.Module):
 def test_a_batch_the_model_cannot_take_is_told():
     with pytest.raises(LdrfError, match="TwoAtATime cannot take a batch of 3: shape"):
         deploy(TwoAtATime(), Inputs((torch.zeros(2, 5),), {}), Deployment("torch", 3))
+
+
+def test_a_model_that_fixes_its_batch_says_which_deployment_it_takes():
+    example = Inputs((torch.zeros(2, 5),), {}, fixed=True)
+    with pytest.raises(LdrfError, match=r"cannot take a batch of 3 \(it takes 2: use Deployment\(batch=2\)\)"):
+        deploy(TwoAtATime(), example, Deployment("torch", 3))
+    assert deploy(TwoAtATime(), example, Deployment("torch", 2)).inputs.rows == 2

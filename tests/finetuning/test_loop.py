@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fixed_batches import Fixed, batches
 from networks import Branches, Chain, Residual, images, make
 from torch import Tensor, nn
 
@@ -274,3 +275,13 @@ def test_the_rate_falls_from_the_top_to_almost_nothing(pruned, dense, schedule):
     rates = [e.rate for e in ldrf.finetune(pruned(Residual), dense, [images(24)], config=config).epochs]
     assert rates[0] == config.rate and rates == sorted(rates, reverse=True)
     assert rates[2] == pytest.approx(config.rate / 2)
+
+
+def test_a_model_that_fixes_its_batch_is_trained_on_batches_as_they_are_given():
+    model, given = make(Fixed), batches(8, 6)
+    pruned = ldrf.prune(model, given, widths={"first": 9}, config=ldrf.PruneConfig(steps=0, joint_steps=0))
+    config = ldrf.FinetuneConfig(epochs=1, batch=8)
+    with pytest.raises(LdrfError, match="Fixed takes one batch size only, .*: pass held_out= as well"):
+        ldrf.finetune(pruned, model, given, config=config)
+    tuned = ldrf.finetune(pruned, model, given[:4], held_out=given[4:], config=config)
+    assert tuned.example.rows == 8 and tuned.images == (32, 16)

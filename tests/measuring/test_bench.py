@@ -4,6 +4,7 @@ import json
 import math
 
 import pytest
+from fixed_batches import Counted, Fixed
 from networks import Chain, TwoInputs, images, make, two_inputs
 
 from ldrf.errors import LdrfError
@@ -81,3 +82,14 @@ def test_cases_that_make_no_sense_are_refused(case, words):
     model = make(Chain)
     with pytest.raises(LdrfError, match=words):
         bench(model, model, INPUTS, **case)
+
+
+def test_batches_that_a_network_cannot_take_are_told():
+    model = make(Fixed)
+    with pytest.raises(LdrfError, match=r"Fixed cannot take a batch of 1: name sizes that it takes by batches="):
+        bench(model, model, Inputs((images(8, shape=(3, 4, 4)),), {}), batches=(1, 8), seconds=0.01)
+    model, fixed = make(Counted), Inputs((images(8, shape=(3, 4, 4)),), {}, fixed=True)
+    with pytest.raises(LdrfError, match="Counted cannot take a batch of 3"):  # its file cannot
+        bench(model, model, fixed, batches=(8, 3), backends=("onnxruntime",), seconds=0.01)
+    timed = bench(make(Fixed), make(Fixed), fixed, batches=(8,), seconds=0.01)
+    assert {t.batch for t in timed.timings} == {8} and timed.dense.macs == timed.slim.macs

@@ -8,7 +8,7 @@ import ldrf
 from ldrf.calibration.survey import survey
 from ldrf.planning import first_order
 from ldrf.planning.curves import removal_curve
-from ldrf.planning.first_order import estimated_changes
+from ldrf.planning.first_order import estimated_changes, spreads
 from ldrf.planning.sensitivity import measured_changes, output_errors, unit_trials
 from ldrf.runtime.progress import progress
 
@@ -105,3 +105,10 @@ def test_the_estimate_is_the_same_each_time(network):
     once = estimated_changes(net, layers, chunks, progress)
     torch.manual_seed(2)
     assert estimated_changes(net, layers, chunks, progress) == once
+
+
+def test_a_single_image_has_the_spread_of_its_values():
+    one = {"out": torch.tensor([[1.0, 3.0]])}
+    assert spreads(one, 1)["out"] == pytest.approx(2.0) and spreads({"out": torch.ones(1, 2)}, 1)["out"] > 0
+    two = {"out": torch.tensor([[1.0, 3.0], [3.0, 3.0]])}
+    assert spreads(two, 2)["out"] == pytest.approx(2.0)

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 
 import pytest
+from fixed_batches import Counted, batches
 from networks import Chain, images, make
 from torch import Tensor, nn
 
@@ -99,3 +100,18 @@ class Overwriting(Chain):
 def test_a_model_that_never_could_be_trained_is_handed_out():
     net = read_network(make(Overwriting), [images(10)], (), PruneConfig())
     verify(net, net.dense, copy.deepcopy(net.model))
+
+
+def test_where_the_graph_alone_fixes_the_batch_the_slim_model_takes_others():
+    model, (x,) = make(Counted), batches(8, 1)
+    network = read_network(model, [x, x], (), PruneConfig())
+    verify(network, network.dense, copy.deepcopy(model))
+
+    class Stuck(Counted):
+        def forward(self, x: Tensor) -> Tensor:
+            return self.last(self.mapped(x).reshape(8, -1))
+
+    stuck = Stuck()
+    stuck.load_state_dict(model.state_dict())
+    with pytest.raises(LdrfError, match="slim Stuck does not take 7 examples as the dense one does"):
+        verify(network, network.dense, stuck.eval())

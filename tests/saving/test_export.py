@@ -5,11 +5,13 @@ import sys
 
 import pytest
 import torch
+from fixed_batches import Counted, Fixed, Scaled, batches
 from networks import Branches, Chain, Tied, TwoInputs, images, make, two_inputs
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ldrf
+from ldrf.deployment.onnx_export import onnx_session
 from ldrf.inputs import Inputs, made_up_inputs
 
 LOAD = """
@@ -89,21 +91,21 @@ def test_a_state_dict_is_the_models_own(tmp_path, name, read):
     make(Tied, seed=4).load_state_dict(state, strict=name != "s.safetensors")
 
 
-class OneByOne(nn.Module):
-    """Takes two rows and no other number."""
+class ByChance(nn.Module):
+    """Gives other outputs each time."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Linear(4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.fc(x).reshape(2, 3)
+        return self.fc(x) + torch.rand(3)
 
 
-def test_a_fixed_batch_size_is_refused_and_nothing_is_left(tmp_path):
+def test_a_file_that_differs_from_the_model_is_refused_and_nothing_is_left(tmp_path):
     (tmp_path / "old.pt2").write_text("an earlier file")
-    with pytest.raises(ldrf.LdrfError, match="exported OneByOne does not run with 1 rows, so it is not written"):
-        ldrf.export(OneByOne(), tmp_path / "old.pt2", example=torch.randn(2, 4))
+    with pytest.raises(ldrf.LdrfError, match="exported ByChance differs from the model by .*, so it is not written"):
+        ldrf.export(ByChance(), tmp_path / "old.pt2", example=torch.randn(2, 4))
     assert [p.name for p in tmp_path.iterdir()] == ["old.pt2"]
     assert (tmp_path / "old.pt2").read_text() == "an earlier file"
 
@@ -138,3 +140,15 @@ def test_half_precision_is_written_to_onnx_in_float32_with_a_sentence(tmp_path):
     with pytest.warns(ldrf.LdrfWarning, match="in bfloat16, and its ONNX file is written in float32"):
         made = ldrf.export(model, tmp_path / "slim.onnx", example=images(2))
     assert made.error < 1e-4 and next(model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("kind", [Fixed, Counted, Scaled])
+@pytest.mark.parametrize("suffix", [".onnx", ".pt2"])
+def test_a_model_that_fixes_its_batch_is_written_for_that_size(kind, suffix, tmp_path):
+    model, (x,) = make(kind), batches(8, 1)
+    with pytest.warns(ldrf.LdrfWarning, match=rf"forward of {kind.__name__} fixes its batch size.* batches of 8 only"):
+        written = ldrf.export(model, tmp_path / f"model{suffix}", example=x)
+    assert written.error < 1e-5
+    if suffix == ".onnx":
+        session = onnx_session(str(written.path), 1)
+        assert session.get_inputs()[0].shape == [8, 3, 4, 4]

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from fixed_batches import Fixed, batches
 from networks import Chain, images, make
 
 from ldrf.errors import LdrfError
@@ -33,3 +34,8 @@ def test_a_single_tensor_and_nothing():
         split_images(make(Chain), [], 0.25, 0)
     with pytest.raises(LdrfError, match="inputs of the same shapes"):
         split_images(make(Chain), [images(4), images(4, shape=(3, 6, 6))], 0.25, 0)
+
+
+def test_a_model_that_fixes_its_batch_is_refused():
+    with pytest.raises(LdrfError, match="Fixed takes one batch size only, and shipping makes batches of its own"):
+        split_images(make(Fixed), batches(8, 3), 0.25, 0)

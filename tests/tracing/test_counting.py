@@ -3,6 +3,7 @@
 import torch
 import torch.nn.functional as F
 from detectors import detector, image_lists
+from fixed_batches import Folded
 from networks import images
 from torch import Tensor, nn
 
@@ -57,3 +58,8 @@ def test_a_call_is_counted_as_it_is_made():
     fine, coarse = 256 * (12 * 3 * 9 + 8 * 12 * 9), 64 * (10 * 8 * 9 + 8 * 10)
     scores, boxes = (256 + 64) * (16 * 8 * 9 + 16), 5 * (8 * 14 + 14 * 6)
     assert count_call(model, Inputs((lists[0],), {})) == 2 * (fine + coarse + scores + boxes)
+
+
+def test_a_batch_of_fixed_size_is_counted_whole_and_shared_out():
+    counted = count_macs(Folded(), Inputs((torch.randn(4, 5, 6),), {}, fixed=True))
+    assert counted == 5 * (6 * 12 + 12 * 10) + 10 * 4

@@ -18,7 +18,7 @@ import ldrf
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs, read_inputs
 from ldrf.tracing.counting import count_macs
-from ldrf.tracing.export import working_copy
+from ldrf.tracing.export import export_program, has_free_batch, known_size, working_copy
 from ldrf.tracing.interpreter import folded
 from ldrf.tracing.trace import trace
 
@@ -66,9 +66,18 @@ def test_a_batch_that_the_code_counts_stays_free(count):
 
 
 @pytest.mark.slow
-def test_a_batch_that_cannot_be_free_is_told():
-    with pytest.raises(LdrfError, match=r"forward of Counting makes a plain number of the batch size.*x\.shape\[0\]"):
-        ldrf.prune(Counting(lambda x: len(list(x))), [images(20, shape=(3, 4, 4))], widths={"first": 4})
+def test_a_batch_that_cannot_be_free_is_fixed_in_the_graph_alone():
+    model, x = Counting(lambda x: len(list(x))), images(20, shape=(3, 4, 4))
+    result = ldrf.prune(model, [x], widths={"first": 4}, config=ldrf.PruneConfig(steps=2))
+    assert result.example.fixed and result.model(x[:7]).shape == (7, 5)
+
+
+@pytest.mark.parametrize(("fixed", "free"), [(False, True), (True, False)])
+def test_a_program_is_for_one_batch_size_where_that_is_fixed(fixed, free):
+    program = export_program(nn.Linear(4, 2), Inputs((images(5, shape=(4,)),), {}, fixed))
+    assert has_free_batch(program) is free
+    given = next(n for n in program.graph.nodes if n.name in program.graph_signature.user_inputs)
+    assert fixed is (known_size(given.meta["val"].shape[0]) == 5)
 
 
 class Remembering(nn.Module):

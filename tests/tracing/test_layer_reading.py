@@ -4,6 +4,7 @@
 
 import pytest
 import torch
+from fixed_batches import Folded
 from networks import (
     CASES,
     Carriers,
@@ -62,3 +63,8 @@ class TokensFirst(nn.Module):
 def test_calls_are_those_of_one_example_wherever_the_batch_is_counted():
     found = trace(TokensFirst().eval(), Inputs((torch.randn(2, 5, 4),), {}))
     assert [layer.calls for layer in found.layers] == [5, 5]
+
+
+def test_a_batch_folded_into_the_positions_is_counted_once():
+    found = trace(Folded().eval(), Inputs((torch.randn(4, 5, 6),), {}, fixed=True))
+    assert [(layer.positions, layer.calls) for layer in found.layers] == [(20, 5), (20, 5), (1, 1)]
