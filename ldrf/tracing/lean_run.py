@@ -1,7 +1,7 @@
 """The traced network run over calibration images, and one sentence where that goes wrong."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -65,6 +65,16 @@ def last_uses(trace: Trace) -> dict[int, list[str]]:
         if name not in trace.outputs:
             gone.setdefault(position, []).append(name)
     return gone
+
+
+def needed_for(nodes: Sequence[fx.Node], wanted: Collection[str], known: Collection[str]) -> list[fx.Node]:
+    """Those of the ``nodes`` that must be run for the ``wanted`` values, given those that are known already."""
+    missing, needed = set(wanted) - set(known), list[fx.Node]()
+    for node in reversed(nodes):
+        if node.name in missing:
+            needed.append(node)
+            missing |= set(read_by(node)) - set(known)
+    return needed[::-1]
 
 
 def read_by(node: fx.Node) -> list[str]:
