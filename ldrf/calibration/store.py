@@ -24,9 +24,10 @@ Role = Literal["value", "ahead", "input", "partner input", "goal", "shortcut", "
 class Key:
     """Under which a tensor is stored: whose it is, of which chunk, and what it is.
 
-    A network owns the ``value`` of a node, called ``name``, and what was computed ``ahead`` of its frontier. The unit at hand owns the ``input`` of its producer and of
-    its partners; the ``goal`` of each consumer and the ``shortcut`` its output is added to, by the consumer's number;
-    and, on the ``side``, the other values that its path reads.
+    A network owns the ``value`` of a node, called ``name``, and the dense one what was computed ``ahead`` of its
+    frontier. The unit at hand owns the ``input`` of its producer and of its partners; the ``goal`` of each consumer and
+    the ``shortcut`` its output is added to, by the consumer's number; and, on the ``side``, the other values that its
+    path reads.
     """
 
     owner: Owner
