@@ -13,8 +13,8 @@ from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.store import ActivationStore, Key, Owner
 from ldrf.runtime.allocator import give_back
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import Values, input_values, needed_for, read_by
-from ldrf.tracing.operations import source_of
+from ldrf.tracing.lean_run import Values, input_values, needed_for
+from ldrf.tracing.operations import read_by, source_of
 from ldrf.tracing.trace import Trace
 from ldrf.units.branches import Branch, without
 from ldrf.units.unit import Unit

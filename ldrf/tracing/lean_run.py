@@ -10,6 +10,7 @@ from torch import fx
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.operations import read_by
 from ldrf.tracing.trace import Trace
 
 Values = dict[str, Any]
@@ -45,26 +46,13 @@ def run_lean(
     trace: Trace, weights: Weights, start: int, stop: int, values: Values, wanted: Collection[str] = ()
 ) -> Values:
     """Run a stretch of the graph, letting go of every value that nobody needs afterwards and that is not ``wanted``."""
-    last = last_uses(trace)
+    last = trace.last_uses
     for position in range(start, stop):
         run(trace, weights, (trace.nodes[position],), values)
         for name in last.get(position, ()):
             if name not in wanted:
                 values.pop(name, None)
     return values
-
-
-def last_uses(trace: Trace) -> dict[int, list[str]]:
-    """Graph position -> names whose value nobody needs after it."""
-    last: dict[str, int] = {}
-    for position, node in enumerate(trace.nodes):
-        for used in read_by(node):
-            last[used] = position
-    gone: dict[int, list[str]] = {}
-    for name, position in last.items():
-        if name not in trace.outputs:
-            gone.setdefault(position, []).append(name)
-    return gone
 
 
 def needed_for(nodes: Sequence[fx.Node], wanted: Collection[str], known: Collection[str]) -> list[fx.Node]:
@@ -75,10 +63,3 @@ def needed_for(nodes: Sequence[fx.Node], wanted: Collection[str], known: Collect
             needed.append(node)
             missing |= set(read_by(node)) - set(known)
     return needed[::-1]
-
-
-def read_by(node: fx.Node) -> list[str]:
-    """Names a node reads; the getitem behind a folded norm reads the layer itself."""
-    names = [n.name for n in node.all_input_nodes]
-    deeper = [n.name for user in node.all_input_nodes for n in user.all_input_nodes if len(user.users) == 1]
-    return names + (deeper if str(node.target).startswith("<built-in function getitem") else [])

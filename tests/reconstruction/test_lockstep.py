@@ -10,7 +10,8 @@ from ldrf.calibration.store import ActivationStore, Owner
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import Values, input_values, read_by
+from ldrf.tracing.lean_run import Values, input_values
+from ldrf.tracing.operations import read_by
 from ldrf.units.indices import cut_weights
 
 KINDS = [Chain, Residual, Gated, UNet, VitBlock]

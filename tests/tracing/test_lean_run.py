@@ -10,7 +10,8 @@ from torch import Tensor
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
 from ldrf.tracing.interpreter import run
-from ldrf.tracing.lean_run import LARGEST, check_finite, input_values, last_uses, needed_for, read_by, run_lean
+from ldrf.tracing.lean_run import LARGEST, check_finite, input_values, needed_for, run_lean
+from ldrf.tracing.operations import read_by
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -34,7 +35,7 @@ def test_wanted_values_are_kept(network):
 
 def test_nothing_is_read_after_its_last_use(network):
     trace = network(Residual).trace
-    for position, names in last_uses(trace).items():
+    for position, names in trace.last_uses.items():
         later = {name for node in trace.nodes[position + 1 :] for name in read_by(node)}
         assert not later & set(names)
 
