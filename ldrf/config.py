@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ldrf.effort import EFFORTS, EffortName
 from ldrf.errors import LdrfError
 from ldrf.registry import RUNTIMES, SOLVERS
 
@@ -15,6 +16,7 @@ Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
 Precision = Literal["float32", "bfloat16"]
+Optimiser = Literal["muon", "sgd"]
 if TYPE_CHECKING:
     Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
     RuntimeName = str  # the same of ldrf/deployment/runtimes
@@ -23,10 +25,19 @@ else:
     RuntimeName = Literal[RUNTIMES.built_in]
 
 # Read by method "ldrf" alone; the rival methods say themselves which neurons stay and how weights are found.
-OWN_SETTINGS = ("selection", "solver", "steps", "joint_steps", "augment", "rate", "lambda_1", "lambda_2")
+OWN_SETTINGS = (
+    "selection",
+    "solver",
+    "steps",
+    "joint_steps",
+    "augment",
+    "rate",
+    "joint_rate",
+    "lambda_1",
+    "lambda_2",
+)
 
 BOUNDS = (
-    ("steps", 0, 1e9),
     ("rate", 1e-9, 10.0),
     ("damping", 0.0, 1e6),
     ("energy", 1e-9, 1.0),
@@ -35,6 +46,7 @@ BOUNDS = (
     ("chunk", 1, 1e9),
     ("memory", 0, 2**62),
 )
+BY_EFFORT = (("steps", 0, 1e9), ("joint_steps", 0, 1e9), ("joint_rate", 1e-9, 10.0), ("unit_images", 1, 1e9))
 FINETUNE_BOUNDS = (
     ("epochs", 1, 1e6),
     ("batch", 1, 1e6),
@@ -51,6 +63,9 @@ FINETUNE_BOUNDS = (
 class PruneConfig:
     """How to prune. The target is an argument of its own."""
 
+    effort: EffortName = "default"
+    """How much work it may be: what steps, joint_steps, joint_rate, augment and unit_images are where they are not
+    set."""
     selection: Selection = "second-order"
     """Which neurons stay (Tab. 2)."""
     allocation: Allocation | None = None
@@ -60,15 +75,21 @@ class PruneConfig:
     """How R' and Q' are found (Eqn. 6): closed form and descent, closed form alone, plain cutting, or Eqn. 4's mask."""
     metric: Metric = "gradient"
     """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
-    steps: int = 50
-    """Descent steps per unit."""
+    steps: int | None = None
+    """Descent steps per unit; 50 by default."""
     joint_steps: int | None = None
-    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 8 times ``steps``."""
+    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 8 times ``steps``, and
+    32 times in a thorough run."""
     augment: bool | None = None
     """Flip images and shift them by up to an eighth in the joint steps, so that they do not overfit: always, never, or
-    (None) if these steps go through the images more than 16 times."""
+    (None) if these steps go through the images more than 16 times or the run is thorough."""
     rate: float = 0.04
-    """Top learning rate of the descent, relative to each tensor's own size."""
+    """Top learning rate of a unit's descent, relative to each tensor's own size."""
+    joint_rate: float | None = None
+    """The same of the joint steps; 0.01 by default."""
+    unit_images: int | None = None
+    """Images that widths and single units are found on; the joint steps take all. None takes all for both, and 512 in
+    a quick run."""
     damping: float = 1e-4
     """Pull towards the dense weights in least squares, relative to the mean diagonal of the Gram matrix."""
     lambda_1: float = 1.0
@@ -104,7 +125,8 @@ class PruneConfig:
     """The same seed gives the same bits on one machine."""
 
     def __post_init__(self) -> None:
-        _check_choices(self, ("selection", Selection), ("metric", Metric), ("precision", Precision))
+        _check_choices(self, ("effort", EffortName), ("selection", Selection), ("metric", Metric))
+        _check_choices(self, ("precision", Precision))
         if self.solver not in SOLVERS.names:
             raise LdrfError(f"The 'solver' must be one of {', '.join(SOLVERS.names)}. Got {self.solver!r} instead.")
         if self.allocation is not None:  # None leaves it to the method
@@ -116,8 +138,37 @@ class PruneConfig:
         _check_bounds(self, BOUNDS)
         if self.uniform and self.depth:
             raise LdrfError("uniform=True and depth=True exclude each other: blocks without a branch are not alike.")
+        _check_bounds(self, tuple(bounds for bounds in BY_EFFORT if getattr(self, bounds[0]) is not None))
+
+    @property
+    def unit_steps(self) -> int:
+        """Descent steps per unit, as they are set or by the effort."""
+        return EFFORTS[self.effort].steps if self.steps is None else self.steps
+
+    @property
+    def steps_together(self) -> int:
+        """Descent steps of all units together."""
         if self.joint_steps is not None:
-            _check_bounds(self, (("joint_steps", 0, 1e9),))
+            return self.joint_steps
+        effort = EFFORTS[self.effort]
+        return effort.joint_steps if self.steps is None else effort.share * self.steps
+
+    @property
+    def rate_together(self) -> float:
+        """Top learning rate of these."""
+        return EFFORTS[self.effort].joint_rate if self.joint_rate is None else self.joint_rate
+
+    def filled(self) -> "PruneConfig":
+        """The same with numbers in place of what is left to the effort."""
+        effort = EFFORTS[self.effort]
+        return replace(
+            self,
+            steps=self.unit_steps,
+            joint_steps=self.steps_together,
+            joint_rate=self.rate_together,
+            augment=effort.augment if self.augment is None else self.augment,
+            unit_images=effort.unit_images if self.unit_images is None else self.unit_images,
+        )
 
 
 @dataclass(frozen=True)
@@ -146,10 +197,15 @@ class FinetuneConfig:
 
     epochs: int = 30
     """Passes over the images."""
+    iterations: int | None = None
+    """Steps in all, in place of ``epochs``; the last pass ends early."""
     batch: int = 32
     """Images per step."""
+    optimiser: Optimiser = "muon"
+    """How weights move: by Muon and Adam; or plainly down the gradient, with momentum 0.9 and a weight decay of
+    1e-4."""
     rate: float = 0.01
-    """Top learning rate, as a share of each tensor's own size."""
+    """Top learning rate; with Muon it is a share of each tensor's own size."""
     schedule: Schedule = "cosine"
     """How the rate falls to zero."""
     labels: float = 0.0
@@ -178,13 +234,22 @@ class FinetuneConfig:
 
     def __post_init__(self) -> None:
         _check_choices(self, ("schedule", Schedule), ("norms", Norms), ("precision", Precision))
+        _check_choices(self, ("optimiser", Optimiser))
         _check_bounds(self, FINETUNE_BOUNDS)
+        if self.iterations is not None:
+            _check_bounds(self, (("iterations", 1, 1e9),))
         if self.minutes is not None:
             _check_bounds(self, (("minutes", 0, 1e6),))
         if self.patience is not None:
             _check_bounds(self, (("patience", 1, 1e6),))
         if not self.labels + self.logits + self.embeddings > 0:
             raise LdrfError("At least one of 'labels', 'logits' and 'embeddings' must be above 0. Got 0 for all.")
+
+    @classmethod
+    def paper(cls) -> "FinetuneConfig":
+        """The paper's own fine-tuning: labels alone, 10,000 steps of 100 images, from a rate of 0.01 down a line."""
+        own: dict[str, Any] = {"labels": 1.0, "logits": 0.0, "embeddings": 0.0, "norms": "batch", "ema": 0.0}
+        return cls(iterations=10_000, batch=100, optimiser="sgd", rate=0.01, schedule="linear", **own)
 
 
 def byte_count(size: int | str, name: str = "memory") -> int:

@@ -109,7 +109,7 @@ def pruned(run: Run) -> PruneResult:
 
 def stage_1(run: Run) -> Findings:
     """Every layer's rank gives the range of its width (Eqn. 5); error curves choose a width for each unit."""
-    network, config = run.network, run.config
+    network, config = run.for_units, run.config
     surveys = run.once(
         "surveys",
         lambda: survey(network.trace, network.dense, network.units, network.calibration, config.seed, progress),
@@ -128,7 +128,7 @@ def stage_1(run: Run) -> Findings:
 
 def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], Weights | None]:
     """Cut and reconstruct unit by unit, dense and slim network side by side (Eqn. 6); then all units together."""
-    network, method, config = run.network, run.method, run.config
+    network, method, config = run.for_units, run.method, run.config
     kept: dict[str, Tensor] = {}
     gone = left_out(network.branches, findings.plan.widths)
     step = method.begin(network, findings, config)
@@ -148,7 +148,9 @@ def stage_2(run: Run, findings: Findings) -> tuple[Lockstep, dict[str, Tensor], 
             refit_outputs(walk, network.units, network.protected, config)  # the last layer, after the loop
     run.clock("reconstruct")
     # Not in the paper: Eqn. 6 for all units at once, from what was found one by one.
-    together = same_weights(reconstruct_together(network, walk, config, run.journal)) if method.repairs_all else None
+    together = (
+        same_weights(reconstruct_together(run.network, walk, config, run.journal)) if method.repairs_all else None
+    )
     run.clock("together")
     return walk, kept, together
 

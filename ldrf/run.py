@@ -91,6 +91,11 @@ class Run:
         return self.start.once(what, make, self.network.units)
 
     @property
+    def for_units(self) -> Network:
+        """The network with those of the images that widths and single units are found on."""
+        return replace(self.network, calibration=self.network.calibration.first(self.config.unit_images))
+
+    @property
     def full_widths(self) -> dict[str, int]:
         return {unit.name: unit.width for unit in self.network.units}
 
@@ -181,7 +186,7 @@ def read_start(
     """Trace the model and say what can be cut; with ``several``, what is learned of it is kept for more targets."""
     reset_peak(find_device(device, model))
     rule = METHODS.find(method)
-    config = replace(config, allocation=config.allocation or rule.allocation)
+    config = replace(config, allocation=config.allocation or rule.allocation).filled()
     batches, labels = take_labels(rule, unwrapped(model), batches)
     network = read_network(model, batches, ignore, config, True, device)
     check_prunable(network)

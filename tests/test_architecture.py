@@ -9,7 +9,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[1] / "ldrf"
 
-BASE = {"errors", "inputs", "config", "registry", "_version"}  # modules that every folder may import
+BASE = {"errors", "inputs", "config", "effort", "registry", "_version"}  # modules that every folder may import
 STAGES = [
     "runtime",
     "files",

@@ -8,7 +8,7 @@ from generators.drawing import draw
 
 PACKAGE = Path(__file__).parents[2] / "ldrf"
 # Modules beside the folders that every folder may import; they are not drawn.
-COMMON = ("errors", "config", "registry", "inputs", "events", "_version", "__init__", "__main__")
+COMMON = ("errors", "config", "effort", "registry", "inputs", "events", "_version", "__init__", "__main__")
 GROUPS = {
     "foundation": ("runtime", "files", "algebra"),
     "network": ("tracing", "channels", "units", "deployment", "calibration"),

@@ -66,6 +66,16 @@ class Calibration:
         whole = Calibration(chunks, frozenset(), chunks[0], (0,) * len(chunks), (size,) * len(chunks), 0, self.batch)
         return _set_apart(whole, held_out)
 
+    def first(self, images: int | None) -> "Calibration":
+        """The first chunks with so many images, some of them held out; or all of them."""
+        if images is None or images >= self.examples or len(self.fitting) + len(self.held_out) > len(self.chunks):
+            return self
+        number = next(n for n in range(1, len(self.chunks) + 1) if sum(self.sizes[:n]) >= images)
+        number = max(number, min(self.held_out) + 1, self.fitting[0] + 1)
+        held_out = frozenset(chunk for chunk in self.held_out if chunk < number)
+        chunks, starts, sizes = self.chunks[:number], self.starts[:number], self.sizes[:number]
+        return replace(self, chunks=chunks, held_out=held_out, starts=starts, sizes=sizes)
+
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
         """Those of ``chunks`` (or of all) of which this process has images."""
         return [i for i in (range(len(self.chunks)) if chunks is None else chunks) if self.chunks[i].rows]

@@ -17,16 +17,17 @@ from ldrf.files.writing import disk_errors_as_sentence
 from ldrf.runtime.device import CPU, host_copy
 
 Owner = Literal["dense", "slim", "unit"]
-Role = Literal["value", "input", "partner input", "goal", "shortcut", "side"]
+Role = Literal["value", "ahead", "input", "partner input", "goal", "shortcut", "side"]
 
 
 @dataclass(frozen=True)
 class Key:
     """Under which a tensor is stored: whose it is, of which chunk, and what it is.
 
-    A network owns the ``value`` of a node, called ``name``. The unit at hand owns the ``input`` of its producer and of
-    its partners; the ``goal`` of each consumer and the ``shortcut`` its output is added to, by the consumer's number;
-    and, on the ``side``, the other values that its path reads.
+    A network owns the ``value`` of a node, called ``name``, and the dense one what was computed ``ahead`` of its
+    frontier. The unit at hand owns the ``input`` of its producer and of its partners; the ``goal`` of each consumer and
+    the ``shortcut`` its output is added to, by the consumer's number; and, on the ``side``, the other values that its
+    path reads.
     """
 
     owner: Owner
@@ -136,6 +137,15 @@ class ActivationStore:
             self.used += size
         else:
             self._spill(key, value.cpu(), size)
+
+    def put_if_roomy(self, key: Key, value: Tensor) -> None:
+        """Store a tensor that can be computed again, only where half of the memory stays free of it."""
+        size = value.numel() * value.element_size()
+        used, budget = (
+            (self.used, self.budget) if value.device.type == "cpu" else (self.device_used, self.device_budget)
+        )
+        if used + size <= budget // 2:
+            self.put(key, value)
 
     def _spill(self, key: Key, value: Tensor, size: int) -> None:
         """Write a tensor to disk."""

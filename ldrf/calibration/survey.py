@@ -14,7 +14,7 @@ from ldrf.errors import LdrfWarning
 from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import Values, check_finite, input_values, last_uses
+from ldrf.tracing.lean_run import Values, check_finite, input_values
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.patches import COLUMNS, count_columns, count_rows, input_rows, sample_positions
 from ldrf.tracing.trace import Layer, Trace
@@ -57,7 +57,7 @@ def survey(
 
 def _passed(trace: Trace, weights: Weights, calibration: Calibration, index: int) -> Iterator[tuple[fx.Node, Values]]:
     """Every call of the network on one chunk, with the values that are still needed."""
-    values, last = input_values(trace, calibration.chunks[index], weights.device), last_uses(trace)
+    values, last = input_values(trace, calibration.chunks[index], weights.device), trace.last_uses
     for position, node in enumerate(trace.nodes):
         with telling_images(calibration, index):
             run(trace, weights, (node,), values)

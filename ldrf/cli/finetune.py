@@ -2,12 +2,14 @@
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from tqdm import tqdm
 
 import ldrf
+from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.cli.arguments.base import is_result
 from ldrf.cli.arguments.finetune import Finetune
 from ldrf.cli.images import open_test
@@ -18,6 +20,7 @@ from ldrf.errors import LdrfError
 from ldrf.events import OnEvent
 from ldrf.files.record import read_record
 from ldrf.finetuning.task import check_teacher
+from ldrf.finetuning.unseen import split_unseen
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.result import FinetuneResult
 from ldrf.runtime.processes import from_first, is_first
@@ -26,7 +29,7 @@ from ldrf.saving.journal import check_free
 
 def run(arguments: Finetune) -> Report:
     """Tune, compare, save."""
-    config, out = arguments.config, arguments.out
+    config, out = arguments.settings(), arguments.out
     from_first(lambda: check_free(out, force=arguments.force))
     if not is_result(arguments.model):
         raise LdrfError(f"'{arguments.model}' is not a result folder: make one with 'ldrf prune'.")
@@ -38,10 +41,14 @@ def run(arguments: Finetune) -> Report:
         if not arguments.force_teacher:
             check_teacher(dense, record.get("checksums"))
     batches = open_data(arguments.data, "train").take(arguments.images, config.seed)
+    split = {"batches": batches}
+    if isinstance(batches, IndexedBatches):
+        training, judging = split_unseen(batches, _seen(record, arguments.data), config.held_out, config.seed)
+        split = {"batches": training.sized(config.batch), "held_out": judging.sized(max(config.batch, 64))}
     test = open_test(arguments.data, arguments.test_images)
     state = out.with_name(f"{out.name}.resume.pt")
     asked = {"config": config, "resume": state, "force_teacher": arguments.force_teacher}
-    tuned = ldrf.finetune(named.model, dense, batches, **asked, on_event=_listeners(arguments))
+    tuned = ldrf.finetune(named.model, dense, **split, **asked, on_event=_listeners(arguments))
     if not is_first():
         return Report({})  # the first process measures and writes
     tuned = replace(tuned, pruned={**record, **{k: record["metrics"][k] for k in ("macs", "parameters")}})
@@ -54,6 +61,25 @@ def run(arguments: Finetune) -> Report:
     data = {**tuned.as_dict()["finetune"], "metrics": metrics, "folder": str(out)}
     shown = [_summary(metrics["accuracy"])] if test is not None else []
     return Report(data, [str(tuned), *shown, f"Saved in {out}"])
+
+
+def _seen(record: dict[str, Any], data: str) -> tuple[int, ...] | None:
+    """The numbers of the images that the prune saw, as its record tells; None where it does not tell."""
+    source, images, config = (record.get(name) for name in ("source", "images", "config"))
+    told = source.get("data") if isinstance(source, dict) else None
+    seed = config.get("seed") if isinstance(config, dict) else None
+    if not isinstance(told, str) or type(images) is not int or images < 1 or type(seed) is not int:
+        return None
+    if _place(told) != _place(data):
+        return ()  # other images
+    pruned_on = open_data(told, "train").take(images, seed)
+    return pruned_on.rows if isinstance(pruned_on, IndexedBatches) else None
+
+
+def _place(data: str) -> tuple[str, Path]:
+    """Named data as its kind and its folder, however the folder is written."""
+    kind, _, folder = data.partition(":")
+    return kind, Path(folder).expanduser().resolve()
 
 
 def _listeners(arguments: Finetune) -> OnEvent:

@@ -58,8 +58,9 @@ def finetune(
 
     Labels in the batches are left unread unless ``config.labels`` is above 0; with labels alone ``dense`` may be None.
     The images are held in memory and a part of them is set apart to judge. For more images than fit, pass that part
-    as ``held_out``: ``batches`` is then gone through as it is, once an epoch (its ``set_epoch`` is called first if it
-    has one). ``resume`` names a file that keeps the state after every epoch: the same call goes on from there.
+    as ``held_out``, best of images that the prune did not see: it is too good on those it saw. ``batches`` is then gone
+    through as it is, once an epoch (its ``set_epoch`` is called first if it has one). ``resume`` names a file that
+    keeps the state after every epoch: the same call goes on from there.
     It trains on ``device``, by default where the slim model is; the tuned model comes back where that is.
     Where ``slim`` is a result or from ``ldrf.load``, ``dense`` must have the weights it was pruned from, unless
     ``force_teacher``.
@@ -70,19 +71,21 @@ def finetune(
     if not force_teacher:
         carried = vars(unwrapped(start)).get(CARRIED, {})
         check_teacher(dense, slim.checksums if isinstance(slim, PruneResult) else carried.get("checksums"))
-    run = TuningRun.of(start, config.rate, find_device(device, start))
+    run = TuningRun.of(start, config.rate, find_device(device, start), config.optimiser)
     with telling_of_parts(slim.parts if isinstance(slim, PruneResult) else ()):
         training, judging = _split(run.student, batches, held_out, config)
         example = _example(run, judging, config, held_out is not None, _fixes_batch(slim))
         given = enumerate([*start.state_dict().values(), *example.tensors()])
         check_same(partial(fingerprint, given), "weights and images")
-        task = make_task(run, dense, judging, example, config)
+        task = make_task(run, dense, judging, example, config, _epochs(training, config))
     if not resumed(run, resume, config, start):
         run.begin(*judge(run.student, task))
-    while not _over(run, config):
+    while not _over(run, task):
         run.add(_train_and_judge(run, training, task), config.labels > 0)
         keep(run, resume, config, start)
-        tell("epoch", **asdict(run.epochs[-1]), epochs=config.epochs, measure=task.measure, best=run.best_score)
+        tell(
+            "epoch", **asdict(run.epochs[-1]), epochs=math.ceil(task.epochs), measure=task.measure, best=run.best_score
+        )
     tell("done", measure=task.measure, began=run.began, ended=run.best_score)
     model = copy.deepcopy(start)
     model.load_state_dict(run.best)
@@ -105,15 +108,24 @@ def _split(
     student: nn.Module, batches: Iterable[Any], held_out: Iterable[Any] | None, config: FinetuneConfig
 ) -> tuple[Iterable[Any], Iterable[Any]]:
     """Batches to train on and batches to judge by."""
+    if config.labels > 0 and isinstance(batches, IndexedBatches) and not batches.labelled:
+        raise LdrfError("The images have no labels: set 'labels' to 0.")
     if held_out is not None:
         if isinstance(batches, Iterator) or isinstance(held_out, Iterator):
             raise LdrfError("Batches with 'held_out' are gone through every epoch: pass a DataLoader, not an iterator.")
         return batches, [held_out] if isinstance(held_out, Tensor) else held_out
     indexed = batches if isinstance(batches, IndexedBatches) else in_memory(student, batches, config.labels > 0)
-    if config.labels > 0 and not indexed.labelled:
-        raise LdrfError("The images have no labels: set 'labels' to 0.")
     training, judging = indexed.split(config.held_out, config.seed)
     return training.sized(config.batch), judging.sized(max(config.batch, 64))
+
+
+def _epochs(training: Iterable[Any], config: FinetuneConfig) -> float:
+    """Passes over the images: as many as are wanted, or as the steps that are wanted take."""
+    if config.iterations is None:
+        return config.epochs
+    if not isinstance(training, Sized):
+        raise LdrfError("With 'iterations' the batches must have a length: pass a DataLoader, or set 'epochs' instead.")
+    return config.iterations / max(len(training), 1)
 
 
 def _fixes_batch(slim: nn.Module | PruneResult) -> bool:
@@ -148,7 +160,7 @@ def _train_and_judge(run: TuningRun, training: Iterable[Any], task: Task) -> Epo
     loss, run.trained = _epoch(run, _ordered(training, task.config, epoch), task)
     score, distance, _ = judge(run.average, task) if math.isfinite(loss) else (math.nan, math.nan, 0)
     seconds = round(time.perf_counter() - clock, 3)
-    done = max((epoch - 1) / task.config.epochs, _spent(run, clock) / _allowed(task.config))
+    done = max((epoch - 1) / task.epochs, _spent(run, clock) / _allowed(task.config))
     return Epoch(epoch, loss, score, distance, _rate(done, task.config), seconds)
 
 
@@ -169,13 +181,15 @@ def _epoch(run: TuningRun, batches: Iterable[Any], task: Task) -> tuple[float, i
     total, steps, rows, began = 0.0, 0, 0, time.perf_counter()
     _set_modes(run.student, config)
     shared = parts(run.student, batches, config.labels > 0)
-    for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {config.epochs}", count)):
+    for step, part in enumerate(progress(shared, f"epoch {epoch + 1} of {math.ceil(task.epochs)}", count)):
         if part.whole < 2 and config.norms == "batch":
             continue  # a single row has no variance
-        warm = min(1.0, (step + 1) / min(count or WARM_UP, WARM_UP)) if epoch == 0 else 1.0
-        if step and _spent(run, began) > _allowed(config):
+        warms = epoch == 0 and config.optimiser == "muon"
+        warm = min(1.0, (step + 1) / min(count or WARM_UP, WARM_UP)) if warms else 1.0
+        seen = epoch + (step / count if count else 0)
+        if step and (_spent(run, began) > _allowed(config) or seen > task.epochs - 1e-9):
             break
-        done = max((epoch + (step / count if count else 0)) / config.epochs, _spent(run, began) / _allowed(config))
+        done = max(seen / task.epochs, _spent(run, began) / _allowed(config))
         run.set_rate(warm * _rate(done, config))
         loss = part.weight * _loss(run.student, part, task, generator)
         value = sum_number(loss.item())
@@ -238,13 +252,13 @@ def _rate(done: float, config: FinetuneConfig) -> float:
     return config.rate * (0.5 * (1 + math.cos(math.pi * done)) if config.schedule == "cosine" else 1 - done)
 
 
-def _over(run: TuningRun, config: FinetuneConfig) -> bool:
+def _over(run: TuningRun, task: Task) -> bool:
     """All epochs are done, the loss is not a number, or there was no gain for too long."""
-    done = len(run.epochs)
+    done, config = len(run.epochs), task.config
     failed = bool(run.epochs) and not math.isfinite(run.epochs[-1].loss)
     tired = config.patience is not None and done - run.best_epoch >= config.patience
     late = _spent(run, time.perf_counter()) >= _allowed(config)
-    return done >= config.epochs or failed or tired or late
+    return done >= task.epochs - 1e-9 or failed or tired or late
 
 
 def _costs(dense: nn.Module | None, slim: nn.Module, example: Inputs) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The state of a fine-tuning run: what changes from step to step, and its file, from which a killed run goes on."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.algebra.muon import Muon
+from ldrf.config import Optimiser
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import state_checksum
 from ldrf.files.tensor_files import read_torch
@@ -17,6 +18,8 @@ from ldrf.files.writing import replacing
 from ldrf.result import Epoch
 from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import from_first, is_first
+
+DECAY, MOMENTUM = 1e-4, 0.9  # of plain gradient steps, as the paper has them (Sec. "VGG-9 on CIFAR-10")
 
 
 @dataclass
@@ -36,15 +39,17 @@ class TuningRun:
     epochs: list[Epoch] = field(default_factory=list)
 
     @classmethod
-    def of(cls, start: nn.Module, rate: float, device: torch.device | None = None) -> "TuningRun":
+    def of(
+        cls, start: nn.Module, rate: float, device: torch.device | None = None, optimiser: Optimiser = "muon"
+    ) -> "TuningRun":
         """A run that begins with the weights of ``start``, trained in float32 on ``device`` or where they are."""
         student = copy.deepcopy(start).float().to(device or model_device(start)).requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
-        optimiser = Muon([{"params": [p], "size": _size(p)} for p in student.parameters()], lr=rate)
-        return cls(student, average, optimiser, copied(start.state_dict()))
+        moved = OPTIMISERS[optimiser](list(student.parameters()), rate)
+        return cls(student, average, moved, copied(start.state_dict()))
 
     def set_rate(self, rate: float) -> None:
-        """Let every tensor move by this share of its own size a step."""
+        """Let every tensor move at this rate, times its own size where the optimiser goes by that."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group["size"]
 
@@ -79,6 +84,22 @@ class TuningRun:
         if higher if by_score else nearer:
             self.best_score, self.best_distance, self.best_epoch = epoch.score, epoch.distance, epoch.epoch
             self.best = copied(self.average.state_dict())
+
+
+def _muon(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return Muon([{"params": [p], "size": _size(p)} for p in parameters], lr=rate)
+
+
+def _sgd(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    """Matrices and kernels decay, biases and norms do not."""
+    groups = [{"params": [p], "size": 1.0, "weight_decay": DECAY if p.ndim > 1 else 0.0} for p in parameters]
+    return torch.optim.SGD(groups, lr=rate, momentum=MOMENTUM)
+
+
+OPTIMISERS: dict[Optimiser, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
+    "muon": _muon,
+    "sgd": _sgd,
+}
 
 
 def _size(tensor: Tensor) -> float:

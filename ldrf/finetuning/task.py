@@ -30,11 +30,17 @@ class Task:
     config: FinetuneConfig
     device: torch.device
     layout: torch.memory_format
+    epochs: float = 1.0  # passes over the images, the last of which may end early
 
 
 @torch.no_grad()
 def make_task(
-    run: TuningRun, dense: nn.Module | None, judging: Iterable[Any], example: Inputs, config: FinetuneConfig
+    run: TuningRun,
+    dense: nn.Module | None,
+    judging: Iterable[Any],
+    example: Inputs,
+    config: FinetuneConfig,
+    epochs: float = 1.0,
 ) -> Task:
     """Try both networks on the example, and see from it what there is to learn from and to judge by."""
     teacher, points = None, ()
@@ -54,7 +60,7 @@ def make_task(
     if config.labels > 0 and not classifies:
         raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")
     measure: Measure = "accuracy" if config.labels > 0 else "agreement" if classifies else "fidelity"
-    return Task(teacher, points, measure, judging, config, run.device, layout)
+    return Task(teacher, points, measure, judging, config, run.device, layout, epochs)
 
 
 def check_teacher(dense: nn.Module | None, checksums: Mapping[str, str] | None) -> None:

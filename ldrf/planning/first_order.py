@@ -15,7 +15,7 @@ from ldrf.inputs import Inputs
 from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_all, sum_over
 from ldrf.tracing.interpreter import run
-from ldrf.tracing.lean_run import Values, input_values, last_uses, run_lean
+from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.tracing.operations import source_of
 from ldrf.tracing.trace import Trace
 
@@ -93,7 +93,7 @@ def _disturbed_outputs(
     network: Network, trials: Mapping[str, Layers], factors: Mapping[str, Tensor], part: Inputs
 ) -> dict[str, Tensor]:
     """The outputs, as a function of a factor for the error of each trial."""
-    trace, device, last = network.trace, network.dense.device, last_uses(network.trace)
+    trace, device, last = network.trace, network.dense.device, network.trace.last_uses
     at: dict[str, list[str]] = {}
     for name, layers in trials.items():
         for node in layers:

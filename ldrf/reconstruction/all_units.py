@@ -30,8 +30,6 @@ from ldrf.tracing.lean_run import Values, input_values
 from ldrf.tracing.trace import Layer
 from ldrf.units.grouping import activation_behind
 
-SHARE = 8  # steps of all units together, for each step of a unit by itself: one of the former is worth far more
-RATE = 0.01  # largest share of its size by which a tensor moves per step
 MANY = 16  # passes over the images above which they are augmented, as the steps would overfit
 COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
 
@@ -47,7 +45,7 @@ def reconstruct_together(
     chain was solved at its full width, as a consumer, before it was cut itself. That full-width layer is kept beside
     the slim network: it moves along, reads the slim neurons, and must reproduce the layer's dense outputs.
     """
-    steps = SHARE * config.steps if config.joint_steps is None else config.joint_steps
+    steps = config.steps_together
     if not steps or not walk.changed or not find_solver(config).together:
         return None
     full_width = full_width_layers(walk)
@@ -122,7 +120,7 @@ class _Descent:
                 yield torch.stack(gaps).sum() / size
 
         together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
-        together(leaves(moving), losses, calibration.fitting, steps, RATE, config.seed)
+        together(leaves(moving), losses, calibration.fitting, steps, config.rate_together, config.seed)
         with torch.no_grad():
             return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
 

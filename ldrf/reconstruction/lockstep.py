@@ -13,8 +13,8 @@ from ldrf.calibration.calibration_set import Calibration
 from ldrf.calibration.store import ActivationStore, Key, Owner
 from ldrf.runtime.allocator import give_back
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import Values, input_values, read_by
-from ldrf.tracing.operations import source_of
+from ldrf.tracing.lean_run import Values, input_values, needed_for
+from ldrf.tracing.operations import read_by, source_of
 from ldrf.tracing.trace import Trace
 from ldrf.units.branches import Branch, without
 from ldrf.units.unit import Unit
@@ -71,11 +71,24 @@ class Lockstep:
         live = self._live(to)
         for chunk in self.store.in_turn(self.calibration.own(), "dense", "slim"):
             give_back(chunk)
-            nets: tuple[Owner, ...] = ("dense", "slim") if self.diverged else ("dense",)
-            for net in nets:
-                values = run(self.trace, self.weights(net), self.trace.nodes[self.at : to], self._load(net, chunk))
-                self._replace(net, chunk, {name: value for name, value in values.items() if name in live})
+            self._replace("dense", chunk, self._dense_at(to, chunk, live))
+            if self.diverged:
+                values = run(self.trace, self.slim, self.trace.nodes[self.at : to], self._load("slim", chunk))
+                self._replace("slim", chunk, {name: value for name, value in values.items() if name in live})
         self.at = to
+
+    def keep_ahead(self, chunk: int, name: str, value: Tensor) -> None:
+        """Keep a dense value beyond the frontier where there is room, as the walk will come by it."""
+        self.store.put_if_roomy(Key("dense", chunk, "ahead", name), value)
+
+    def _dense_at(self, to: int, chunk: int, live: set[str]) -> Values:
+        """Dense values that are live at graph position ``to``; what was computed ahead is not computed again."""
+        passed = [(n, k) for n, k in self.store.keys("dense", chunk, "ahead").items() if self.trace.index(n) < to]
+        values = {**self._load("dense", chunk), **{name: self.store.get(key) for name, key in passed}}
+        for _, key in passed:
+            self.store.drop(key)
+        run(self.trace, self.dense, needed_for(self.trace.nodes[self.at : to], live, values), values)
+        return {name: value for name, value in values.items() if name in live}
 
     def _replace(self, net: Owner, chunk: int, values: Values) -> None:
         """Store ``values`` instead of those that were there; what stays is not written again."""

@@ -17,7 +17,7 @@ from ldrf.config import PruneConfig
 from ldrf.runtime.device import exact
 from ldrf.runtime.processes import sum_all
 from ldrf.tracing.interpreter import run
-from ldrf.tracing.lean_run import input_values, last_uses
+from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.patches import output_rows
 from ldrf.units.unit import Consumer
 
@@ -100,7 +100,7 @@ def _goal_gradients(network: Network, chunk: int, goals: list[str]) -> dict[str,
     values = input_values(trace, network.calibration.chunks[chunk], network.dense.device)
     watched: dict[str, Tensor] = {}
     with torch.enable_grad():
-        last = last_uses(trace)
+        last = trace.last_uses
         for position, node in enumerate(trace.nodes):
             run(trace, network.dense, (node,), values)
             value = values.get(node.name)

@@ -124,6 +124,7 @@ def collect(problem: Problem) -> None:
             walk.store.put(Key("unit", chunk, "partner input", layer.node), slim[source(layer, trace)])
         for i, consumer in enumerate(unit.consumers):
             goal = _rest(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
+            walk.keep_ahead(chunk, consumer.goal, dense[consumer.goal])
             walk.store.put(Key("unit", chunk, "goal", str(i)), goal)
             if consumer.other:
                 walk.store.put(Key("unit", chunk, "shortcut", str(i)), slim[consumer.other])

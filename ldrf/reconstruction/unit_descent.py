@@ -37,7 +37,7 @@ class Moving(NamedTuple):
 
 
 def descended(problem: Problem, start: Solution, config: PruneConfig) -> Solution:
-    """The solution after ``config.steps`` steps from ``start``; biases move where their layers can add a constant."""
+    """The solution after the steps per unit from ``start``; biases move where their layers can add a constant."""
     calibration = problem.walk.calibration
     moving: Moving = scaled(Moving.of(start))
     first = calibration.fitting[0]
@@ -54,7 +54,7 @@ def descended(problem: Problem, start: Solution, config: PruneConfig) -> Solutio
         problem.walk.store.read_ahead(chunk, "unit")
 
     free = _free(problem, moving)
-    descend(free, losses, calibration.fitting, config.steps, config.rate, config.seed, prepare=read_ahead)
+    descend(free, losses, calibration.fitting, config.unit_steps, config.rate, config.seed, prepare=read_ahead)
     with torch.no_grad():
         return filled(moving, [tensor().detach() for tensor in leaves(moving)]).solution()
 

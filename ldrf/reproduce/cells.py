@@ -15,6 +15,7 @@ from tqdm import tqdm
 from ldrf.errors import LdrfError
 from ldrf.files.strict_json import plain, read_json
 from ldrf.files.writing import write_whole
+from ldrf.reproduce.commit import code_commit
 from ldrf.result import versions
 
 Kind = Literal["dense", "energy", "ranks", "prune", "tune", "time", "maps"]
@@ -68,6 +69,7 @@ class Shelf:
             "outcome": outcome,
             "seconds": round(seconds, 1),
             "versions": versions(),
+            "commit": code_commit(),  # one version has many commits
         }
         self.folder.mkdir(parents=True, exist_ok=True)
         write_whole(self._file(cell), json.dumps(plain(record), indent=1) + "\n")

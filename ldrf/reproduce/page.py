@@ -75,6 +75,8 @@ def _conditions(results: Results) -> str:
         f"Seeds 0 to {scale.seeds - 1}." if scale.seeds > 1 else "Seed 0.",
         f"{len(results.cells)} cells in {spell(spent)}, made with {', '.join(results.versions) or 'nothing yet'}.",
     ]
+    if results.commits:
+        lines.append(f"Cells that tell their commit were made at {', '.join(results.commits)}.")
     if results.left:
         lines.append(f"Not run yet: {', '.join(results.left)}.")
     lines += [f"{name}: {reason}." for name, reason in results.refused.items()]

@@ -2,6 +2,7 @@
 
 from ldrf.reproduce.cells import Cell
 from ldrf.reproduce.figures import LineChart, Series
+from ldrf.reproduce.published import SFVR_RESNET20, beside
 from ldrf.reproduce.recipe import QUICK, Outcomes, Recipe, Scale, Section, prune_cell
 from ldrf.reproduce.rivals import COMPARED, MARK, titled
 from ldrf.reproduce.tables import Table, number
@@ -26,7 +27,8 @@ def _others(first: Cell, setting: str, scale: Scale) -> list[Cell]:
 
 def sections(outcomes: Outcomes) -> list[Section]:
     """The page's part on ResNet-20."""
-    return [_all_methods(outcomes), _uniform(outcomes)]
+    ours = tuple(f"ldrf-{speedup:g}x" for speedup in SPEEDUPS)
+    return [_all_methods(outcomes), _uniform(outcomes), beside(outcomes, "ResNet-20", ours, SFVR_RESNET20)]
 
 
 def _all_methods(outcomes: Outcomes) -> Section:

@@ -36,6 +36,11 @@ class Results:
         made_with = {f"{name} {version}" for cell in self.cells.values() for name, version in cell["versions"].items()}
         return sorted(made_with)
 
+    @property
+    def commits(self) -> list[str]:
+        """Commits that cells were made at, each once; cells of earlier code do not tell theirs."""
+        return sorted({str(cell["commit"]) for cell in self.cells.values() if cell.get("commit")})
+
 
 def earlier_records(path: Path, keys: Collection[str]) -> dict[str, dict[str, Any]]:
     """The finished cells of a file of results by their keys, none where there is no such file.

@@ -2,6 +2,7 @@
 
 from ldrf.reproduce import paper
 from ldrf.reproduce.figures import BarChart, Figure, LineChart, MapSheet, Series
+from ldrf.reproduce.published import AUTOBOT_VGG16, beside
 from ldrf.reproduce.recipe import Outcomes, Section
 from ldrf.reproduce.rivals import COMPARED, MARK, titled
 from ldrf.reproduce.tables import Table, compared, number, signed, spread
@@ -28,6 +29,7 @@ def sections(outcomes: Outcomes) -> list[Section]:
         _fig6(outcomes),
         _fig7b(outcomes),
         _rivals(outcomes),
+        beside(outcomes, "VGG-9", tuple(f"ldrf-{speedup}x" for speedup in SPEEDUPS), AUTOBOT_VGG16),
     ]
 
 

@@ -1,7 +1,7 @@
 """The traced network run over calibration images, and one sentence where that goes wrong."""
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import fx
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
 from ldrf.tracing.interpreter import Weights, run
+from ldrf.tracing.operations import read_by
 from ldrf.tracing.trace import Trace
 
 Values = dict[str, Any]
@@ -45,7 +46,7 @@ def run_lean(
     trace: Trace, weights: Weights, start: int, stop: int, values: Values, wanted: Collection[str] = ()
 ) -> Values:
     """Run a stretch of the graph, letting go of every value that nobody needs afterwards and that is not ``wanted``."""
-    last = last_uses(trace)
+    last = trace.last_uses
     for position in range(start, stop):
         run(trace, weights, (trace.nodes[position],), values)
         for name in last.get(position, ()):
@@ -54,21 +55,11 @@ def run_lean(
     return values
 
 
-def last_uses(trace: Trace) -> dict[int, list[str]]:
-    """Graph position -> names whose value nobody needs after it."""
-    last: dict[str, int] = {}
-    for position, node in enumerate(trace.nodes):
-        for used in read_by(node):
-            last[used] = position
-    gone: dict[int, list[str]] = {}
-    for name, position in last.items():
-        if name not in trace.outputs:
-            gone.setdefault(position, []).append(name)
-    return gone
-
-
-def read_by(node: fx.Node) -> list[str]:
-    """Names a node reads; the getitem behind a folded norm reads the layer itself."""
-    names = [n.name for n in node.all_input_nodes]
-    deeper = [n.name for user in node.all_input_nodes for n in user.all_input_nodes if len(user.users) == 1]
-    return names + (deeper if str(node.target).startswith("<built-in function getitem") else [])
+def needed_for(nodes: Sequence[fx.Node], wanted: Collection[str], known: Collection[str]) -> list[fx.Node]:
+    """Those of the ``nodes`` that must be run for the ``wanted`` values, given those that are known already."""
+    missing, needed = set(wanted) - set(known), list[fx.Node]()
+    for node in reversed(nodes):
+        if node.name in missing:
+            needed.append(node)
+            missing |= set(read_by(node)) - set(known)
+    return needed[::-1]

@@ -42,3 +42,10 @@ def spread(value: Any, dims: int) -> tuple[int, ...]:
 def same_padding(args: dict[str, Any], kernel: tuple[int, ...], dims: int) -> list[int]:
     """Zeros on both sides together that keep a map's size."""
     return [d * (k - 1) for d, k in zip(spread(args.get("dilation", 1), dims), kernel, strict=True)]
+
+
+def read_by(node: fx.Node) -> list[str]:
+    """Names a node reads; the getitem behind a folded norm reads the layer itself."""
+    names = [n.name for n in node.all_input_nodes]
+    deeper = [n.name for user in node.all_input_nodes for n in user.all_input_nodes if len(user.users) == 1]
+    return names + (deeper if str(node.target).startswith("<built-in function getitem") else [])

@@ -15,6 +15,7 @@ from ldrf.inputs import Inputs
 from ldrf.tracing.export import export_program
 from ldrf.tracing.layer import Layer
 from ldrf.tracing.layer_reading import read_layer
+from ldrf.tracing.operations import read_by
 from ldrf.tracing.rewrites import sink_views, spell_out_padding
 
 
@@ -60,6 +61,19 @@ class Trace:
     def layer_at(self) -> dict[str, Layer]:
         """The layers by the node of their call."""
         return {layer.node: layer for layer in self.layers}
+
+    @cached_property
+    def last_uses(self) -> dict[int, list[str]]:
+        """Graph position -> names whose value nobody needs after it."""
+        last: dict[str, int] = {}
+        for position, node in enumerate(self.nodes):
+            for used in read_by(node):
+                last[used] = position
+        gone: dict[int, list[str]] = {}
+        for name, position in last.items():
+            if name not in self.outputs:
+                gone.setdefault(position, []).append(name)
+        return gone
 
     @cached_property
     def fused(self) -> frozenset[str]:

@@ -34,6 +34,20 @@ def test_a_single_image_fits_and_judges():
     assert read([1]).fitting == sorted(read([1]).held_out) == [0]
 
 
+@given(size=st.integers(2, 200), images=st.integers(1, 250), share=st.floats(0.1, 0.5))
+def test_the_first_images_fit_and_judge(size, images, share):
+    whole = read([size], 8, share)
+    few = whole.first(images)
+    assert few.examples >= min(images, size) and few.held_out and few.fitting and not few.held_out & set(few.fitting)
+    assert few.chunks == whole.chunks[: len(few.chunks)] and few.held_out <= whole.held_out
+    assert few is whole or images < size
+    assert whole.first(None) is whole and len(few.starts) == len(few.sizes) == len(few.chunks)
+
+
+def test_a_single_image_is_the_first_of_all():
+    assert read([1]).first(1).examples == 1
+
+
 def test_no_batches_are_refused():
     with pytest.raises(LdrfError, match="at least one batch"):
         read_calibration(nn.Linear(4, 2), [], 8, 0.2, False)

@@ -42,6 +42,13 @@ def test_round_trip_in_memory_and_on_disk(budget, value):
         assert got.dtype == value.dtype and torch.equal(got, value)
 
 
+def test_what_can_be_computed_again_leaves_half_of_the_memory_free():
+    with ActivationStore(budget=100) as store:
+        for number in range(4):
+            store.put_if_roomy(key(number), torch.zeros(6))
+        assert list(store) == [key(0), key(1)] and store.used == 48 and not store.spilled
+
+
 @given(sizes=st.lists(st.integers(1, 50), max_size=12), budget=st.integers(0, 400))
 def test_the_budget_holds_and_everything_is_found_again(sizes, budget):
     with ActivationStore(budget) as store:

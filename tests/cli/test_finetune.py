@@ -4,7 +4,12 @@ import json
 from pathlib import Path
 
 import ldrf
+from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.cli import main
+from ldrf.cli.arguments.finetune import Finetune
+from ldrf.cli.finetune import _seen
+from ldrf.data.sources import open_data
+from ldrf.files.record import sealed
 
 ARCHITECTURE = ("--architecture", "plugin.py:net")
 
@@ -12,6 +17,12 @@ ARCHITECTURE = ("--architecture", "plugin.py:net")
 def finetune_args(*more: str) -> list[str]:
     settings = ["--epochs", "2", "--batch", "16", "--rate", "0.003"]
     return ["finetune", "slim", *ARCHITECTURE, "--data", "plugin.py:data", "--out", "tuned", *settings, *more]
+
+
+def sample_rows(images: int, seed: int) -> tuple[int, ...]:
+    batches = open_data("sample", "train").take(images, seed)
+    assert isinstance(batches, IndexedBatches)
+    return batches.rows
 
 
 def test_finetune_makes_a_result_folder_with_the_curve(here, capsys):
@@ -73,3 +84,34 @@ def test_a_teacher_of_other_weights_is_refused_unless_forced(here, capsys):
     assert main(finetune_args()) == 1
     assert "has other weights than the one that was pruned" in capsys.readouterr().err and not Path("tuned").exists()
     assert main(finetune_args("--force-teacher", "--test-images", "0")) == 0
+
+
+def test_the_record_tells_which_images_the_prune_saw(tmp_path):
+    record = {"source": {"data": "sample"}, "images": 500, "config": {"seed": 3}}
+    assert _seen(record, "sample") == sample_rows(500, 3)
+    assert _seen(record, "imagefolder:elsewhere") == ()
+    for lacking in ({**record, "source": None}, {**record, "images": [1, 2]}, {**record, "config": {}}):
+        assert _seen(lacking, "sample") is None
+
+
+def test_images_that_the_prune_did_not_see_judge(here, capsys, monkeypatch):
+    asked = []
+
+    def noted(*_, **named):
+        asked.append(named)
+        raise KeyboardInterrupt
+
+    record = json.loads(Path("slim/ldrf.json").read_text())
+    changed = sealed({**record, "source": {"data": "sample"}, "images": 1500})
+    Path("slim/ldrf.json").write_text(json.dumps(changed))
+    monkeypatch.setattr(ldrf, "finetune", noted)
+    main(["finetune", "slim", *ARCHITECTURE, "--data", "sample", "--out", "tuned", "--test-images", "0"])
+    seen = set(sample_rows(1500, record["config"]["seed"]))
+    assert len(asked[0]["held_out"].rows) == 200 and not seen & set(asked[0]["held_out"].rows)
+
+
+def test_a_preset_gives_way_to_what_is_set():
+    paper = Finetune("slim", "sample", Path("out"), preset="paper").settings()
+    assert paper == ldrf.FinetuneConfig.paper()
+    longer = Finetune("slim", "sample", Path("out"), preset="paper", config=ldrf.FinetuneConfig(iterations=20_000))
+    assert longer.settings().iterations == 20_000 and longer.settings().optimiser == "sgd"

@@ -153,6 +153,41 @@ def test_labels_alone_need_no_dense_network():
     assert tuned.as_dict()["macs"]["dense"] == tuned.as_dict()["macs"]["slim"]
 
 
+def test_labels_and_the_dense_network_teach_together(cut, dense):
+    x = images(96)
+    labels = dense(x).argmax(1)
+    config = replace(CONFIG, labels=0.5, epochs=4)
+    tuned = ldrf.finetune(cut, dense, [(x, labels)], config=config)
+    alone = ldrf.finetune(cut, dense, [(x, labels)], config=replace(config, logits=0.0, embeddings=0.0))
+    assert tuned.measure == alone.measure == "accuracy" and tuned.ended >= tuned.began
+    assert not same(tuned.model, alone.model)
+    assert distance(tuned.model, dense, images(64, seed=9)) < distance(cut.model, dense, images(64, seed=9))
+
+
+def test_the_papers_recipe_is_plain_steps_down_a_line(cut, dense, monkeypatch):
+    paper = ldrf.FinetuneConfig.paper()
+    assert (paper.iterations, paper.batch, paper.rate, paper.schedule) == (10_000, 100, 0.01, "linear")
+    assert (paper.labels, paper.logits, paper.embeddings, paper.optimiser) == (1.0, 0.0, 0.0, "sgd")
+    rates: list[float] = []
+    set_rate = TuningRun.set_rate
+    monkeypatch.setattr(TuningRun, "set_rate", lambda run, rate: rates.append(rate) or set_rate(run, rate))
+    x = images(96)
+    config = replace(paper, iterations=8, batch=16, held_out=0.25)
+    tuned = ldrf.finetune(cut, None, [(x, dense(x).argmax(1))], config=config)
+    assert rates == pytest.approx([0.01 * (1 - step / 8) for step in range(8)])
+    assert len(tuned.epochs) == 2, "five steps are a pass, and three are left"
+    assert tuned.measure == "accuracy"
+
+
+def test_iterations_need_batches_that_can_be_counted(cut, dense):
+    class Endless:
+        def __iter__(self):
+            return iter([images(16)])
+
+    with pytest.raises(LdrfError, match="With 'iterations' the batches must have a length"):
+        ldrf.finetune(cut, dense, Endless(), held_out=[images(16)], config=replace(CONFIG, iterations=3))
+
+
 def test_images_with_labels_are_not_blended(cut, dense, monkeypatch):
     seen: list[int] = []
     monkeypatch.setattr("ldrf.calibration.augmentation.blend", lambda t, *_: seen.append(len(t)) or t)

@@ -3,14 +3,15 @@
 import pytest
 import torch
 from networks import Chain, Gated, Residual, UNet, VitBlock, images, make
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ldrf.calibration.network import Network, read_network
 from ldrf.calibration.store import ActivationStore, Owner
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import Values, input_values, read_by
+from ldrf.tracing.lean_run import Values, input_values
+from ldrf.tracing.operations import read_by
 from ldrf.units.indices import cut_weights
 
 KINDS = [Chain, Residual, Gated, UNet, VitBlock]
@@ -80,6 +81,35 @@ def test_a_segment_goes_from_the_frontier_to_its_end():
     assert torch.equal(slim[name], whole_run(network, halved(network), 0)[name])
     assert torch.equal(given[name], slim[name])
     assert network.trace.nodes[end + 1].name not in dense
+
+
+@pytest.mark.parametrize("budget", [0, 2**30])
+@pytest.mark.parametrize("kind", KINDS)
+def test_dense_values_that_were_computed_ahead_are_not_computed_again(
+    kind: type[nn.Module], budget: int, monkeypatch: pytest.MonkeyPatch
+):
+    network = read(kind)
+    wanted, unit = whole_run(network, network.dense, 1), network.units[0]
+    goal = unit.consumers[-1].goal
+    ran: list[str] = []
+
+    def noted(trace: object, weights: Weights, nodes: list[fx.Node], values: Values) -> Values:
+        ran.extend(node.name for node in nodes if weights is network.dense)
+        return run(network.trace, weights, nodes, values)
+
+    monkeypatch.setattr("ldrf.reconstruction.lockstep.run", noted)
+    with ActivationStore(budget) as store:
+        walk = Lockstep(network.trace, network.dense, network.calibration, store)
+        walk.commit(halved(network))
+        walk.advance(unit.start)
+        walk.keep_ahead(1, goal, wanted[goal])
+        before = len(ran)
+        walk.advance(network.trace.index(goal) + 1)
+        values = walk.frontier("dense", 1)
+        assert not store.keys("dense", 1, "ahead")
+    assert goal in ran[before:], "of the other chunk"
+    assert ran[before:].count(goal) == (1 if budget else 2)
+    assert all(not isinstance(v, Tensor) or torch.equal(v, wanted[name]) for name, v in values.items())
 
 
 def test_a_layer_that_loses_outputs_after_it_was_solved_is_remembered_at_full_width():

@@ -7,6 +7,7 @@ import pytest
 
 from ldrf.errors import LdrfError
 from ldrf.reproduce.cells import Cell, Shelf, run_cells, spell
+from ldrf.reproduce.commit import code_commit
 
 A = Cell("a", "prune", {"method": "ldrf", "seed": 0})
 B = Cell("b", "tune", {"iterations": 5}, A)
@@ -52,6 +53,7 @@ def test_a_source_comes_before_what_starts_from_it(shelf):
     assert list(run.done) == ["c", "b", "a"] and not run.left and not run.refused
     assert run.done["b"]["outcome"]["told"] == "b" and run.done["b"]["source"] == "a"
     assert run.done["a"]["settings"] == A.settings and "torch" in run.done["a"]["versions"]
+    assert run.done["a"]["commit"] == code_commit()
 
 
 def test_a_stopped_run_goes_on_where_it_stopped(shelf):

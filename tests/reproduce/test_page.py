@@ -1,6 +1,7 @@
 """From cells to the page: every recipe folds whole, half and empty results, and always to the same bytes."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,15 @@ def test_results_come_back_as_they_were(tmp_path):
     path.write_text("{}")
     with pytest.raises(LdrfError, match="is not a file of results"):
         read(path)
+
+
+def test_the_page_names_the_commits_that_cells_tell(tmp_path):
+    some = results(RECIPES["resnet20-cifar10"], 0.5)
+    assert some.commits == []
+    dense = {**some.cells["dense"], "commit": "abc1234"}
+    write(replace(some, cells={**some.cells, "dense": dense}), tmp_path / "results")
+    write_page(tmp_path / "results", tmp_path / "docs")
+    assert "made at abc1234." in (tmp_path / "docs" / "results.md").read_text()
 
 
 def test_numbers_are_written_alike():

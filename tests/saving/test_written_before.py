@@ -60,7 +60,7 @@ def test_an_unfinished_run_is_resumed_where_its_settings_are_those_of_now(unfini
     path = unfinished / JOURNAL / SETTINGS
     noted = json.loads(path.read_text())
     noted["settings"]["versions"] |= {"torch": torch.__version__, "ldrf": ldrf.__version__}
-    noted["settings"]["config"] = asdict(CONFIG) | noted["settings"]["config"]  # some settings came later
+    noted["settings"]["config"] = asdict(CONFIG.filled()) | noted["settings"]["config"]  # some settings came later
     path.write_text(json.dumps(noted))
     result = ldrf.prune(dense, [IMAGES], widths=WIDTHS, config=CONFIG, out=unfinished, resume=True)
     assert distance(result.model, OUTPUTS) < 1e-4

@@ -10,7 +10,8 @@ from torch import Tensor
 from ldrf.errors import LdrfError
 from ldrf.inputs import read_inputs
 from ldrf.tracing.interpreter import run
-from ldrf.tracing.lean_run import LARGEST, check_finite, input_values, last_uses, read_by, run_lean
+from ldrf.tracing.lean_run import LARGEST, check_finite, input_values, needed_for, run_lean
+from ldrf.tracing.operations import read_by
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -34,9 +35,29 @@ def test_wanted_values_are_kept(network):
 
 def test_nothing_is_read_after_its_last_use(network):
     trace = network(Residual).trace
-    for position, names in last_uses(trace).items():
+    for position, names in trace.last_uses.items():
         later = {name for node in trace.nodes[position + 1 :] for name in read_by(node)}
         assert not later & set(names)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_needed_calls_give_the_outputs_from_what_is_known(network, case: Case):
+    net = network(case.kind)
+    inputs = read_inputs(net.model, case.batch(2))
+    whole = run(net.trace, net.dense, net.trace.nodes, input_values(net.trace, inputs))
+    middle = net.trace.layers[len(net.trace.layers) // 2].result
+    known = {**input_values(net.trace, inputs), middle: whole[middle]}
+    needed = needed_for(net.trace.nodes, net.trace.outputs, known)
+    values = run(net.trace, net.dense, needed, known)
+    assert middle not in {node.name for node in needed}
+    for name in net.trace.outputs:
+        assert name in values and (not isinstance(values[name], Tensor) or torch.equal(values[name], whole[name]))
+
+
+def test_what_leads_to_known_values_only_is_not_needed(network):
+    trace = network(Chain).trace
+    needed = needed_for(trace.nodes, trace.outputs, {trace.layers[1].result, *trace.inputs})
+    assert trace.layers[0].node not in {node.name for node in needed}
 
 
 @pytest.mark.parametrize(("value", "told"), [(math.nan, "NaN or infinite"), (2 * LARGEST, "must stay below")])

@@ -13,7 +13,7 @@ def solve(problem: Problem, cut: Candidate, config: PruneConfig) -> list[Candida
     """The candidates of the closed form, and those of the descent that starts from the best of them."""
     candidates = closed_form.solve(problem, cut, config)
     # The layers of a residual stream stand far apart: they are only cut, and none of them is moved.
-    if not config.steps or len(problem.partners) < len(problem.unit.partners):
+    if not config.unit_steps or len(problem.partners) < len(problem.unit.partners):
         return candidates
     best = min([cut, *candidates], key=lambda candidate: candidate.error)
     moved = judged(problem, "descent", descended(problem, best.solution, config))

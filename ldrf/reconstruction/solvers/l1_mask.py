@@ -54,7 +54,7 @@ def masked_neurons(problem: Problem, width: int, config: PruneConfig) -> Tensor:
     matrices = [walk.slim.layer(c.layer.node)[0].flatten(1).T for c in unit.consumers]
     owners = [_owner(consumer) for consumer in unit.consumers]
     masked = MaskProblem(error, matrices, owners, unit.width, walk.calibration.fitting, [layer.delta])
-    steps = min(config.steps, STEPS)
+    steps = min(config.unit_steps, STEPS)
     settings = MaskSettings(width, config.lambda_1, config.lambda_2, steps, seed=config.seed)
     return learn_mask(masked, settings).kept(width)
 
