@@ -1,4 +1,4 @@
-"""What docs/ship.md says works: its settings file is read, its Python runs, at small scale."""
+"""What docs/ship.md and docs/cost.md say works: settings are read, their Python runs, at small scale."""
 
 import re
 from pathlib import Path
@@ -12,11 +12,11 @@ from timings import short_timing
 import ldrf
 from ldrf.cli.arguments.ship import OWN, Ship
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ship.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-def block(language: str) -> str:
-    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)[0]
+def block(language: str, page: str = "ship.md") -> str:
+    return re.findall(rf"^```{language}\n(.*?)^```", (DOCS / page).read_text(), re.DOTALL | re.MULTILINE)[0]
 
 
 def test_the_settings_file_is_read(tmp_path):
@@ -55,3 +55,15 @@ def test_the_file_for_a_phone_is_what_executorch_and_torch_load(tmp_path, monkey
     assert shipped.file.name == "model.pt2" and shipped.int8_file is None
     loaded = torch.export.load(tmp_path / "release" / "model.pt2").module()
     assert torch.allclose(loaded(images(3)), shipped.model(images(3)), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_the_estimate_of_minutes_counts_every_stage_of_a_real_trial(capsys):
+    """With as many batches as the trial had, what grows is counted once, and the joint steps as often as there are."""
+    batches = [images(16, seed=seed) for seed in range(4)]
+    names = {"ldrf": ldrf, "model": make(Chain), "batches": batches}
+    exec(block("python", "cost.md").replace("speedup=2.0", "speedup=1.3"), names)
+    spent = names["trial"].seconds
+    assert set(spent) == {"trace", "plan", "reconstruct", "together", "recompose"}
+    assert names["seconds"] == pytest.approx(sum(spent.values()) + 9 * spent["together"], rel=0.01)
+    assert capsys.readouterr().out.startswith("about ")
