@@ -93,6 +93,9 @@ def _checked(where: str, values: Mapping[str, Any], kind: type[Any]) -> dict[str
             hint = f": did you mean '{near[0]}'?" if near else f"; there are {', '.join(names)}."
             raise LdrfError(f"There is no setting '{name}' under '{where}'{hint}")
         default = names[name].default
+        if default is None and value is not None:  # what is left to others is of the one kind that it may be set to
+            kinds: dict[Any, Any] = {int | None: 0, float | None: 0.0, bool | None: False}
+            default = kinds.get(names[name].type)
         if isinstance(default, bool) and not isinstance(value, bool):
             raise LdrfError(f"'{where}.{name}' must be true or false. Got {value!r} instead.")
         if default not in (None, MISSING) and not isinstance(default, bool | str):

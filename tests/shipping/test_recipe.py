@@ -38,6 +38,8 @@ def test_little_is_enough():
         ({"speedup": 2, "prune": {"steps": "5"}}, "'prune.steps' must be a whole number. Got '5'"),
         ({"speedup": 2, "prune": {"rate": "fast"}}, "'prune.rate' must be a number. Got 'fast'"),
         ({"speedup": 2, "int8": "yes"}, "'ship.int8' must be true or false. Got 'yes'"),
+        ({"speedup": 2, "prune": {"joint_rate": "high"}}, "'prune.joint_rate' must be a number. Got 'high'"),
+        ({"speedup": 2, "prune": {"augment": 1}}, "'prune.augment' must be true or false. Got 1"),
         ({"speedup": 2, "prune": 3}, "'prune' must be settings by name. Got 3"),
         ({"speedup": 2, "held_out": 1.0}, "'held_out' must lie between 0 and 1"),
         ({"speedup": 2, "max_int8_drop": -1}, "'max_int8_drop' must lie from 0 to 100"),
