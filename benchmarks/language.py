@@ -3,11 +3,13 @@
 ``python benchmarks/language.py FILE.gguf TEXTS [--windows 64] [--judged 24] [--fewer 20 25 30]`` takes a Llama in a
 gguf file, such as SmolLM2-135M-Instruct, and a folder with ``valid.txt`` (to calibrate) and ``test.txt`` (to judge),
 such as WikiText-2. Windows have 512 tokens. A cell says how many per cent of the parameters outside the
-embeddings are gone. Cells that are in the file are passed over. Packages ``gguf``
-and ``accelerate`` are needed to read the model.
+embeddings are gone. Cells that are in the file are passed over. Seconds are those of the processor; the first cell has
+those of the survey and the error curves, which all cells share. Packages ``gguf`` and ``accelerate`` are needed to read
+the model.
 """
 
 import argparse
+import copy
 import json
 import math
 import resource
@@ -22,6 +24,13 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.cli.vision import import_vision
+from ldrf.files.result_folders import unfinished
+from ldrf.pipeline import pruned, stage_1
+from ldrf.planning.findings import Findings
+from ldrf.run import Run, Start, begin_run, read_start
+from ldrf.saving.journal import open_journal
+from ldrf.units.module_surgery import cut_plainly
+from ldrf.units.targets import read_target
 
 RESULTS = Path(__file__).with_name("language.json")
 LENGTH = 512
@@ -68,22 +77,30 @@ def outside(model: nn.Module) -> int:
     return count - sum(m.weight.numel() for m in model.modules() if isinstance(m, nn.Embedding))
 
 
-def cells(model: nn.Module, batches: list[Any], fewer: list[float], settings: dict[str, Any]) -> Iterator[tuple]:
-    """Every percentage pruned by ldrf, then cut to the same widths without repair."""
-    config = ldrf.PruneConfig(**settings)
-    asked = {round(ratio(model, percent), 6): percent for percent in fewer}
-    start = time.perf_counter()
-    for point in ldrf.sweep(model, batches, params=list(asked), config=config):
-        if point.result is None:
-            print(point.name, point.reason)
-            continue
-        percent = asked[point.result.target["params"]]
-        yield percent, "ldrf", point.result, time.perf_counter() - start
-        start = time.perf_counter()
-        cut = ldrf.PruneConfig(**{**settings, "solver": "none", "joint_steps": 0})
-        plain = ldrf.prune(model, batches, widths=point.result.widths, config=cut)
-        yield percent, "plain", plain, time.perf_counter() - start
-        start = time.perf_counter()
+def cells(model: nn.Module, start: Start, fewer: list[float], folder: Path | None) -> Iterator[tuple]:
+    """Every percentage pruned by ldrf, then the same neurons cut without repair; all of them share one survey.
+
+    Runs that were killed go on from their journals in ``folder``.
+    """
+    for percent in sorted(fewer):
+        own = None if folder is None else folder / f"{percent:g}"
+        journal = open_journal(own, own is not None and unfinished(own))
+        run = begin_run(start, read_target(params=round(ratio(model, percent), 6)), journal)
+        result = pruned(run)
+        yield percent, "ldrf", result.model
+        yield percent, "plain", plainly_cut(model, run, run.learned(stage_1))
+
+
+def plainly_cut(model: nn.Module, run: Run, findings: Findings) -> nn.Module:
+    """A copy of the model with the neurons that ldrf keeps, whose weights stay as they were."""
+    kept = {
+        unit.name: findings.removals[unit.name].kept(width)
+        for unit in run.network.units
+        if (width := findings.plan.widths[unit.name]) < unit.width
+    }
+    copied = copy.deepcopy(model)
+    cut_plainly(copied, tuple(unit for unit in run.network.units if unit.name in kept), kept)
+    return copied
 
 
 def main() -> None:
@@ -97,6 +114,10 @@ def main() -> None:
     parser.add_argument("--solver", default="closed-form")
     parser.add_argument("--allocation")
     parser.add_argument("--steps", type=int, default=50)
+    parser.add_argument("--joint-steps", type=int, default=0)
+    parser.add_argument("--metric", default="gradient")
+    parser.add_argument("--precision", default="float32")
+    parser.add_argument("--journals", type=Path, help="a folder in which runs that were killed go on")
     options = parser.parse_args()
     known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     allocation = options.allocation or "default"
@@ -112,18 +133,35 @@ def main() -> None:
     if "dense" not in found:
         found["dense"] = {"perplexity": round(perplexity(model, judged), 3)}
         print(found["dense"], flush=True)
-    settings = {"solver": options.solver, "allocation": options.allocation, "steps": options.steps}
-    for percent, method, result, seconds in cells(model, batches, fewer, {**settings, "chunk": options.chunk}):
+    begun = time.process_time()
+    start = read_start(model, batches, (), "ldrf", settings(options), several=True)
+    found["trace"] = {"cpu_seconds": round(time.process_time() - begun)}
+    begun = time.process_time()
+    for percent, method, slim in cells(model, start, fewer, options.journals):
+        seconds = time.process_time() - begun
         row = {
-            "fewer": round(100 * (1 - outside(result.model) / outside(model)), 2),
-            "perplexity": round(perplexity(result.model, judged), 3),
-            "seconds": round(seconds),
-            "stages": {stage: round(took, 1) for stage, took in result.seconds.items()},
+            "fewer": round(100 * (1 - outside(slim) / outside(model)), 2),
+            "perplexity": round(perplexity(slim, judged), 3),
+            "cpu_seconds": round(seconds),
             "peak_gib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20, 2),
         }
+        begun = time.process_time()
         found.setdefault(f"{percent:g}", {})[method] = row
         print(percent, method, json.dumps(row), flush=True)
         RESULTS.write_text(json.dumps(known, indent=1) + "\n")
+
+
+def settings(options: argparse.Namespace) -> ldrf.PruneConfig:
+    """The settings of the runs that the command line names."""
+    return ldrf.PruneConfig(
+        solver=options.solver,
+        allocation=options.allocation,
+        steps=options.steps,
+        joint_steps=options.joint_steps,
+        metric=options.metric,
+        precision=options.precision,
+        chunk=options.chunk,
+    )
 
 
 if __name__ == "__main__":

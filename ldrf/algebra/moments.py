@@ -1,7 +1,7 @@
 """A layer's input as the rows of a matrix, and the sums over rows that its least-squares problem needs."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -53,6 +53,12 @@ class Moments:
         """Sum of squares of the targets about their mean."""
         return max(float(self.power.sum() - self.cross[-1].square().sum() / max(self.rows, 1)), 1e-30)
 
+    def about_zero(self) -> "Moments":
+        """The same sums as if the mean of the inputs were zero, for a layer that can add no constant."""
+        gram = self.gram.clone()
+        gram[:-1, -1], gram[-1, :-1] = 0.0, 0.0
+        return replace(self, gram=gram)
+
     def columns(self, kept: Tensor) -> "Moments":
         """The same sums for a subset of input columns (the constant stays)."""
         index = torch.cat([kept, torch.tensor([len(self.gram) - 1])])
@@ -69,15 +75,18 @@ class RowSums:
         self._gram = torch.zeros(inputs + 1, inputs + 1, **made)
         self._cross = torch.zeros(inputs + 1, outputs, **made)
         self._power = torch.zeros(outputs, **made)
-        self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._waiting: list[tuple[Tensor, Tensor, Tensor]] = []
         self._few: Tensor | None = None
 
-    def add(self, x: Tensor, t: Tensor | None = None) -> None:
-        """Add rows x [r, d] and their targets t [r, o]."""
+    def add(self, x: Tensor, t: Tensor | None = None, factors: Tensor | None = None) -> None:
+        """Add rows x [r, d] and their targets t [r, o]; with ``factors`` [r, 1] rows and their constants are scaled."""
         x = _widened(x)
-        self._waiting.append((x, x.new_zeros(len(x), 0) if t is None else _widened(t)))
+        t = x.new_zeros(len(x), 0) if t is None else _widened(t)
+        if factors is not None:
+            x, t = x * factors, t * factors
+        self._waiting.append((x, t, x.new_ones(len(x), 1) if factors is None else factors.to(x.dtype)))
         # A wide matrix is costly to add to: the more columns, the more rows are worth waiting for.
-        if 4 * sum(len(x) for x, _ in self._waiting) >= x.shape[1]:
+        if 4 * sum(len(x) for x, _, _ in self._waiting) >= x.shape[1]:
             self._sum_up()
 
     def moments(self) -> Moments:
@@ -92,21 +101,23 @@ class RowSums:
         """Add the rows that wait to the sums."""
         if not self._waiting:
             return
-        x, t = (torch.cat([pair[i] for pair in self._waiting]) for i in (0, 1))
+        x, t, ones = (torch.cat([added[i] for added in self._waiting]) for i in range(3))
+        scaled = bool((ones != 1).any())
         self._waiting = []
         d = x.shape[1]
         first = not self._gram[d, d]
         there = self._gram.device
-        whole = torch.cat([x, x.new_ones(len(x), 1)], 1) if first and 8 * len(x) < d else None
+        whole = torch.cat([x, ones], 1) if first and 8 * len(x) < d else None
         self._few = None if whole is None else exact(whole).to(there)
         for rows, columns in _block_pairs(d):  # the lower half is its mirror
             self._gram[rows, columns] += (x[:, rows].T @ x[:, columns]).to(there)
-        sums = x.to(there).sum(0, dtype=torch.float64)
+        weighted = (x * ones, t * ones) if scaled else (x, t)
+        sums, goals = (part.to(there).sum(0, dtype=torch.float64) for part in weighted)
         self._gram[d, :d] += sums
         self._gram[:d, d] += sums
-        self._gram[d, d] += len(x)
+        self._gram[d, d] += exact(ones).square().sum().to(there)
         self._cross[:d] += (x.T @ t).to(there)
-        self._cross[d] += t.to(there).sum(0, dtype=torch.float64)
+        self._cross[d] += goals
         self._power += exact(t).square().sum(0).to(there)
 
 

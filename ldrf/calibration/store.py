@@ -17,7 +17,7 @@ from ldrf.files.writing import disk_errors_as_sentence
 from ldrf.runtime.device import CPU, host_copy
 
 Owner = Literal["dense", "slim", "unit"]
-Role = Literal["value", "ahead", "input", "partner input", "goal", "shortcut", "side"]
+Role = Literal["value", "ahead", "input", "partner input", "goal", "factors", "shortcut", "side"]
 
 
 @dataclass(frozen=True)
@@ -25,9 +25,9 @@ class Key:
     """Under which a tensor is stored: whose it is, of which chunk, and what it is.
 
     A network owns the ``value`` of a node, called ``name``, and the dense one what was computed ``ahead`` of its
-    frontier. The unit at hand owns the ``input`` of its producer and of its partners; the ``goal`` of each consumer and
-    the ``shortcut`` its output is added to, by the consumer's number; and, on the ``side``, the other values that its
-    path reads.
+    frontier. The unit at hand owns the ``input`` of its producer and of its partners; the ``goal`` of each consumer,
+    the ``factors`` of its rows where some are far larger than others, and the ``shortcut`` its output is added to, by
+    the consumer's number; and, on the ``side``, the other values that its path reads.
     """
 
     owner: Owner

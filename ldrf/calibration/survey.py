@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ldrf.algebra.large_rows import row_factors
 from ldrf.algebra.moments import Moments, RowSums, input_moments
 from ldrf.calibration.calibration_set import Calibration, telling_images
 from ldrf.errors import LdrfWarning
@@ -47,7 +48,7 @@ def survey(
                 # Units whose maps are joined have a consumer in common, and with it one Gram matrix.
                 if node.name not in shared:
                     shared[node.name] = RowSums(rows.shape[1], device=weights.home)
-                shared[node.name].add(rows)
+                shared[node.name].add(rows, factors=row_factors(rows))
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
     surveys = _over_processes(units, input_moments(shared), sums)

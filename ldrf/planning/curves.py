@@ -43,6 +43,7 @@ def removal_curve(network: Network, unit: Unit, survey: Survey, config: PruneCon
     for consumer, moments in zip(unit.consumers, survey.moments, strict=True):
         weight = network.dense.layer(consumer.layer.node)[0].flatten(1).T
         if (consumer.channels >= 0).any():
+            moments = moments if consumer.layer.has_bias else moments.about_zero()
             readers.append((moments.to(weight.device), weight, neuron_columns(consumer, unit.width)))
     removal = removal_order(readers, config.damping) if readers else None
     # Channels that end in scores or in the gates of a recurrent layer are read by no layer of least squares.

@@ -3,7 +3,7 @@
 Each unit by itself is cut to a trial width in the dense network and its consumers are repaired by least squares. The
 change of the network's outputs, relative to the unit's own error, weighs its error curve. For units it is estimated
 from gradients (``first_order.py``), at a cost that grows with the depth of the network. Where a unit has no gradient,
-and for whole branches, the rest of the network is run.
+for whole branches, and where a few long examples such as texts are all there is, the rest of the network is run.
 """
 
 from collections.abc import Iterator, Mapping
@@ -29,12 +29,16 @@ from ldrf.units.columns import reader_columns
 from ldrf.units.indices import stays
 from ldrf.units.unit import Consumer, Unit
 
+FEW = 64  # held-out examples below which gradients tell changes apart less well than the trials themselves
+ROWS = 1024  # rows of the outputs that one chunk must have for that: a text has as many as tokens
+
 
 def repaired(
     consumer: Consumer, moments: Moments, dense: Weights, kept: Tensor, damping: float
 ) -> tuple[Tensor, Tensor]:
     """The consumer's full-size weight with zeros for cut neurons and the rest solved to take over."""
     weight, bias = dense.layer(consumer.layer.node)
+    moments = moments if consumer.layer.has_bias else moments.about_zero()
     matrix, moments = exact(weight.flatten(1).T), moments.to(weight.device)
     columns = reader_columns(consumer, kept)
     d = len(matrix)
@@ -68,14 +72,23 @@ def output_errors(
 ) -> dict[str, float]:
     """Relative squared change of the outputs when each unit alone is cut to its trial width, to first order.
 
-    Units whose changes have no gradient are measured.
+    Units whose changes have no gradient are measured, and so are all of them where one chunk has rows enough.
     """
     trials = unit_trials(network, surveys, removals, trial, damping)
     chunks = _held_out(network, examples)
+    if _is_long(network, chunks):
+        return measured_changes(network, trials, chunks[:1], progress, "trials")
     layers = {name: _changed_layers(network, t.weights) for name, t in trials.items()}
     errors = estimated_changes(network, layers, chunks, progress)
     rest = {name: t for name, t in trials.items() if name not in errors}
     return {**errors, **(measured_changes(network, rest, chunks, progress, "trials") if rest else {})}
+
+
+def _is_long(network: Network, chunks: list[int]) -> bool:
+    """Whether the held-out examples are few, and the outputs of the first chunk have many rows all the same."""
+    trace, sizes = network.trace, network.calibration.sizes
+    rows = max((layer.calls for layer in trace.layers if layer.result in trace.outputs), default=1)
+    return sum(sizes[i] for i in chunks) < FEW and sizes[chunks[0]] * rows >= ROWS
 
 
 def unit_trials(

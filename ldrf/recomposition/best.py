@@ -22,6 +22,8 @@ from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.units.branches import without
 from ldrf.units.indices import Kept, cut_weights
 
+LARGE = 2**24  # values of an output that are compared at once
+
 
 @dataclass(frozen=True)
 class HeldOut:
@@ -56,7 +58,8 @@ def choose(network: Network, walk: Lockstep, kept: Kept, judged: bool, together:
     gone = [branch for branch in network.branches if branch.end in walk.slim.constants]
     dense, moved = without(network.dense, gone), together or walk.slim
     plain = cut_weights(network.trace, network.units, dense, kept)
-    cut, alone, error = held_out_errors(network, (plain, walk.slim, moved))
+    cut, alone, *more = held_out_errors(network, (plain, walk.slim, *([together] if together else [])))
+    error = more[0] if more else alone
     if not error < alone:
         moved, error = walk.slim, alone
     if math.isfinite(error) and not error > cut:
@@ -96,5 +99,8 @@ def _squares(value: object, other: object) -> torch.Tensor:
     """Sum of squares of a floating-point output, or of its difference from another; 0 of anything else."""
     if not isinstance(value, torch.Tensor) or not value.is_floating_point():
         return torch.zeros((), dtype=torch.float64)
+    if value.numel() > LARGE and len(value) > 1:  # copies in float64 of large outputs would fill the memory
+        others = other if isinstance(other, torch.Tensor) else [other] * len(value)
+        return torch.stack([_squares(one, two) for one, two in zip(value, others, strict=True)]).sum()
     gap = exact(value) - exact(other) if isinstance(other, torch.Tensor) else exact(value)
     return (gap[torch.isfinite(gap)].square().sum() if other is None else gap.square().sum()).cpu()

@@ -19,7 +19,7 @@ from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
-from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
+from ldrf.reconstruction.goals import DenseValues, goal_dims, goal_factors, goal_weights, meeting_points, values_at
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
@@ -81,9 +81,15 @@ class _Tensors(NamedTuple):
     full_biases: dict[str, Any]
 
 
-def squared_gap(mine: Tensor, theirs: Tensor) -> Tensor:
-    """The summed squared difference of two values, in float32 whatever precision they were computed in."""
-    return F.mse_loss(mine.float(), theirs.float(), reduction="sum")
+def squared_gap(mine: Tensor, theirs: Tensor, factors: Tensor | None = None) -> Tensor:
+    """The summed squared difference of two values, in float32 whatever precision they were computed in.
+
+    Rows count with the square of their ``factors``, where these are given.
+    """
+    mine, theirs = mine.float(), theirs.float()
+    if factors is not None:
+        mine, theirs = mine * factors, theirs * factors
+    return F.mse_loss(mine, theirs, reduction="sum")
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class _Descent:
         augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
         moving: _Tensors = scaled(self._start())
         images, dense = self._images_at_once(), DenseValues(self.network, self.goals, config, fixed=not augments)
-        generator = torch.Generator().manual_seed(config.seed)
+        generator, dims = torch.Generator().manual_seed(config.seed), goal_dims(self.network)
 
         def losses(chunk: int) -> Iterator[Tensor]:
             whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
@@ -116,7 +122,8 @@ class _Descent:
                     yield no_loss(tensors)
                     continue
                 theirs, mine = dense(chunk, piece, part), self._values(filled(moving, tensors), part, chunk)
-                gaps = [weight * squared_gap(mine[n], theirs[n]) for n, weight in self.goals.items()]
+                factors = {n: goal_factors(dims, n, theirs[n]) for n in self.goals}
+                gaps = [weight * squared_gap(mine[n], theirs[n], factors[n]) for n, weight in self.goals.items()]
                 yield torch.stack(gaps).sum() / size
 
         together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)

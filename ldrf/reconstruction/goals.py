@@ -5,11 +5,12 @@ full width before it was cut itself.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import Tensor
 
+from ldrf.algebra.large_rows import row_factors
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
@@ -57,6 +58,19 @@ def _comparable(mine: object, theirs: object) -> bool:
     return theirs.is_floating_point() and not torch.equal(mine, theirs)
 
 
+def goal_dims(network: Network) -> dict[str, int]:
+    """Dimension that counts the channels of each goal that a consumer restores; the outputs count as they are."""
+    consumers = [c for unit in network.units for c in unit.consumers]
+    dims = {c.activation or c.goal: c.layer.channel_dim for c in consumers}
+    return {name: dim for name, dim in dims.items() if name not in network.trace.outputs}
+
+
+@torch.no_grad()
+def goal_factors(dims: Mapping[str, int], name: str, dense: Tensor) -> Tensor | None:
+    """What the rows of a goal are scaled by, where some of its dense values are far larger than the others."""
+    return row_factors(dense, dims[name]) if name in dims else None
+
+
 @torch.no_grad()
 def goal_spreads(network: Network, goals: Collection[str]) -> dict[str, float]:
     """The spread of each goal per image in the dense network; goals that do not vary are left out."""
@@ -64,7 +78,8 @@ def goal_spreads(network: Network, goals: Collection[str]) -> dict[str, float]:
     first = calibration.fitting[0]
     own = calibration.own([first])
     values = values_at(trace, network.dense, calibration.chunks[first], goals, first) if own else {}
-    own_sums = {n: _sums(values.get(n)) for n in goals}
+    dims = goal_dims(network)
+    own_sums = {n: _sums(values.get(n), dims.get(n)) for n in goals}
     sums = {n: sum_over(s).tolist() for n, s in own_sums.items()}
     spreads = {
         n: (squares - total * total / max(count, 1)) / calibration.sizes[first]
@@ -73,10 +88,12 @@ def goal_spreads(network: Network, goals: Collection[str]) -> dict[str, float]:
     return {n: spread for n, spread in spreads.items() if math.isfinite(spread) and spread > 0}
 
 
-def _sums(value: Tensor | None) -> Tensor:
-    """Number of values, their sum and the sum of their squares."""
+def _sums(value: Tensor | None, dim: int | None) -> Tensor:
+    """Number of values, their sum and the sum of their squares; rows along ``dim`` that are far too large come down."""
     if value is None:
         return torch.zeros(3, dtype=torch.float64)
+    factors = None if dim is None else row_factors(value, dim)
+    value = value if factors is None else value * factors
     count = torch.tensor(value.numel(), dtype=torch.float64)
     return torch.stack([count, exact(value).sum().cpu(), exact(value).square().sum().cpu()])
 

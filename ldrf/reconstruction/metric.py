@@ -22,6 +22,7 @@ from ldrf.tracing.patches import output_rows
 from ldrf.units.unit import Consumer
 
 EXAMPLES = 256  # images the gradients are taken on
+ROWS = 16_384  # or fewer, once there are so many rows of every output: a text has hundreds
 FLOOR = 0.3  # share of the weight that every output has alike
 ENERGY = 0.9  # share of the singular values an embedding keeps
 
@@ -32,8 +33,13 @@ def measured(value: Tensor, metric: Tensor, dim: int) -> Tensor:
     return moved * metric if metric.ndim == 1 else moved.to(metric.dtype) @ metric.T
 
 
-def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int) -> Tensor:
-    """Squared distance of two outputs in the coordinates of ``metric``, summed in one call, as maps are large."""
+def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int, factors: Tensor | None = None) -> Tensor:
+    """Squared distance of two outputs in the coordinates of ``metric``, summed in one call, as maps are large.
+
+    Rows count with the square of their ``factors``, where these are given.
+    """
+    if factors is not None:
+        value, goal = value * factors, goal * factors
     return F.mse_loss(measured(value, metric, dim), measured(goal, metric, dim), reduction="sum")
 
 
@@ -75,13 +81,14 @@ def gradient_metrics(network: Network, goals: dict[str, Consumer]) -> dict[str, 
     """
     sums: dict[str, Tensor] = {}
     calibration, images = network.calibration, 0
+    least = min((c.layer.calls for c in goals.values()), default=1)  # rows per image
     for index in calibration.fitting:
         gradients = _goal_gradients(network, index, sorted(goals)) if calibration.own([index]) else {}
         for name, gradient in gradients.items():
             squares = exact(output_rows(goals[name].layer, gradient, None)).square().sum(0).cpu()
             sums[name] = sums.get(name, torch.zeros_like(squares)) + squares
         images += calibration.sizes[index]
-        if images >= EXAMPLES:
+        if images >= EXAMPLES or images * least >= ROWS:
             break
     sums = sum_all(sums)
     return {name: _blended(sums.get(name), consumer.layer.outputs).sqrt() for name, consumer in goals.items()}

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, fx
 
+from ldrf.algebra.large_rows import row_factors
 from ldrf.calibration.store import Key, Role
 from ldrf.reconstruction.lockstep import Lockstep, path_between, side_inputs
 from ldrf.reconstruction.metric import distance, measured
@@ -126,6 +127,9 @@ def collect(problem: Problem) -> None:
             goal = _rest(dense[consumer.goal], consumer.layer.channel_dim, consumer.outputs)
             walk.keep_ahead(chunk, consumer.goal, dense[consumer.goal])
             walk.store.put(Key("unit", chunk, "goal", str(i)), goal)
+            factors = row_factors(goal, consumer.layer.channel_dim)
+            if factors is not None:
+                walk.store.put(Key("unit", chunk, "factors", str(i)), factors)
             if consumer.other:
                 walk.store.put(Key("unit", chunk, "shortcut", str(i)), slim[consumer.other])
         for name in side:
@@ -154,6 +158,12 @@ def target(problem: Problem, chunk: int, i: int) -> Tensor:
     return goal if problem.unit.consumers[i].other is None else goal - _of_consumer(problem, chunk, "shortcut", i)
 
 
+def factors_of(problem: Problem, chunk: int, i: int) -> Tensor | None:
+    """What the rows of consumer ``i`` are scaled by, where some of its goals are far larger than the others."""
+    known = problem.walk.store.keys("unit", chunk, "factors").get(str(i))
+    return None if known is None else problem.walk.store.get(known)
+
+
 def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
     """Squared distance of the consumers' outputs to their goals in the unit's metric, summed over a chunk.
 
@@ -164,12 +174,12 @@ def unit_loss(problem: Problem, chunk: int, outputs: list[Tensor]) -> Tensor:
     for i, (consumer, y) in enumerate(zip(problem.unit.consumers, outputs, strict=True)):
         goal = _of_consumer(problem, chunk, "goal", i)
         value = y if consumer.other is None else y + _of_consumer(problem, chunk, "shortcut", i)
-        metric, dim = problem.metrics[i], consumer.layer.channel_dim
+        metric, dim, factors = problem.metrics[i], consumer.layer.channel_dim, factors_of(problem, chunk, i)
         behind = BEHIND if consumer.activation and metric.ndim == 1 else 0.0
-        total = total + (1 - behind) * distance(value, goal, metric, dim)
+        total = total + (1 - behind) * distance(value, goal, metric, dim, factors)
         if behind:
             mine, theirs = (activated(problem.trace, consumer.activation or "", v) for v in (value, goal))
-            total = total + behind * distance(mine, theirs, metric, dim)
+            total = total + behind * distance(mine, theirs, metric, dim, factors)
     return total
 
 
@@ -238,7 +248,9 @@ def goal_power(problem: Problem, chunk: int) -> float:
         # Rows, the sum of their squares by way of the spread about this process's own mean, and their sum.
         sums = torch.zeros(2 + len(metric), dtype=torch.float64)
         if own:
-            rows = output_rows(problem.unit.consumers[i].layer, target(problem, chunk, i), None).float()
+            wanted, factors = target(problem, chunk, i), factors_of(problem, chunk, i)
+            wanted = wanted if factors is None else wanted * factors
+            rows = output_rows(problem.unit.consumers[i].layer, wanted, None).float()
             mean = rows.mean(0)
             middle = measured(mean, metric, -1).cpu().double()
             spread = float(measured(rows - mean, metric, -1).square().sum())

@@ -9,7 +9,7 @@ from ldrf.algebra.moments import Moments, RowSums, least_squares_at
 from ldrf.calibration.survey import sampled
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.lockstep import Lockstep
-from ldrf.reconstruction.problem import Affine, Problem, neurons, source, target
+from ldrf.reconstruction.problem import Affine, Problem, factors_of, neurons, source, target
 from ldrf.reconstruction.solution import Solution
 from ldrf.reconstruction.unit_solver import find_solver
 from ldrf.runtime.device import exact, single
@@ -53,7 +53,9 @@ def moments_on(
         for i, consumer in enumerate(unit.consumers):
             x, layer = values[sources[i]], consumer.layer
             picked = sampled(layer, x, calibration, chunk, len(problem.columns[i]), seed)
-            sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked))
+            factors = factors_of(problem, chunk, i)
+            factors = factors if factors is None else output_rows(layer, factors, picked)
+            sums[i].add(input_rows(layer, x, picked), output_rows(layer, target(problem, chunk, i), picked), factors)
     return [s.moments().over_processes() for s in sums]
 
 

@@ -177,3 +177,23 @@ def test_fewer_rows_than_columns_keep_the_start_where_rows_say_nothing():
 def test_the_factor_of_a_matrix_that_is_not_definite_is_finite(matrix):
     factor = damped_factor(matrix.double(), 1e-8)
     assert torch.isfinite(factor).all() and (factor.diagonal() > 0).all()
+
+
+def test_rows_with_factors_count_as_rows_that_were_scaled_with_their_constant() -> None:
+    x, t, factors = torch.randn(50, 4), torch.randn(50, 3), torch.rand(50, 1)
+    sums = RowSums(4, 3)
+    sums.add(x[:20], t[:20], factors[:20])
+    sums.add(x[20:], t[20:], factors[20:])
+    moments = sums.moments()
+    whole = torch.cat([x, torch.ones(50, 1)], 1) * factors
+    assert torch.allclose(moments.gram.float(), whole.T @ whole, atol=1e-4)
+    assert torch.allclose(moments.cross.float(), whole.T @ (t * factors), atol=1e-4)
+
+
+def test_about_zero_forgets_the_mean_and_nothing_else() -> None:
+    sums = RowSums(4)
+    sums.add(torch.randn(50, 4) + 3)
+    moments = sums.moments()
+    other = moments.about_zero()
+    assert (other.gram[:4, 4] == 0).all() and (moments.gram[:4, 4] != 0).all()
+    assert torch.equal(other.gram[:4, :4], moments.gram[:4, :4]) and other.rows == moments.rows

@@ -1,5 +1,7 @@
 """Least squares of a unit's consumers, and of the layers that give the outputs."""
 
+import math
+
 import pytest
 import torch
 from networks import Chain, Residual, images, make
@@ -7,6 +9,7 @@ from torch import Tensor
 from unit_problems import unit_problem
 
 import ldrf
+from ldrf.algebra import large_rows
 from ldrf.config import PruneConfig
 from ldrf.reconstruction.problem import Problem, neurons, source, target
 from ldrf.reconstruction.refitting import moments_on, refitted
@@ -75,3 +78,32 @@ def test_a_solver_says_whether_outputs_are_refitted(solver, refits: bool):
     config = ldrf.PruneConfig(steps=0, joint_steps=0, chunk=16, multiple=1, solver=solver)
     slim = ldrf.prune(model, [x], widths={"block1.conv1": 3}, config=config).model
     assert torch.equal(slim.fc.weight, model.fc.weight) is not refits  # pyright: ignore
+
+
+class Marked(torch.nn.Module):
+    """A residual block whose first token is a thousand times as large as the others, and is divided down at the end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(8, 24, bias=False), torch.nn.Linear(24, 8, bias=False)
+
+    def forward(self, x):
+        x = x + self.down(torch.relu(self.up(x)))
+        return x / x.square().mean(-1, keepdim=True).sqrt()
+
+
+def test_a_token_far_larger_than_the_others_does_not_decide_the_weights(monkeypatch):
+    """Without its factor the large token holds nearly all of the squares: neurons and weights would serve it alone."""
+    torch.manual_seed(0)
+    model, texts, first = Marked().eval(), torch.randn(48, 40, 8), 1000 * torch.randn(8)
+    texts[:, 0] = first + texts[:, 0]
+    config = ldrf.PruneConfig(solver="closed-form", coupled=False)
+    with torch.no_grad():
+        wanted = model(texts[32:])
+    gaps = []
+    for large in (large_rows.LARGE, math.inf):
+        monkeypatch.setattr(large_rows, "LARGE", large)
+        slim = ldrf.prune(model, texts[:32].split(8), widths={"up": 12}, config=config).model
+        with torch.no_grad():
+            gaps.append(float((slim(texts[32:]) - wanted)[:, 1:].square().mean()))
+    assert gaps[0] < 0.8 * gaps[1]
