@@ -34,6 +34,7 @@ from ldrf.calibration.survey import survey
 from ldrf.cli.vision import import_vision
 from ldrf.data.sources import open_data
 from ldrf.deployment.deployed import Deployed, deploy
+from ldrf.errors import OutOfReach
 from ldrf.inputs import Inputs, repeated
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.planning.allocation import allocate_by_error, reachable
@@ -272,20 +273,22 @@ def accuracy(args: argparse.Namespace) -> None:
     planned = read(name, args, batches)
     deployed = deploy(planned.network.model, planned.network.example, where)
     speedup = equal_speedup(planned, deployed, ours.latency.ratio)
-    theirs = ldrf.prune(model, batches, speedup=speedup, config=subject.config)
-    network, _ = plan_macs(planned, speedup)
     found = {
         "network": name,
         "images": subject.images,
         "dense": measure_accuracy(model, test).top1,
         "latency": {"top1": measure_accuracy(ours.model, test).top1, "ratio": ours.latency.ratio, "macs": ours.speedup},
-        "macs": {
-            "top1": measure_accuracy(theirs.model, test).top1,
-            "ratio": deployed.time_cut(network.units, theirs.widths).ratio(),
-            "macs": theirs.speedup,
-        },
-        "widths": {"latency": ours.widths, "macs": theirs.widths},
+        "widths": ours.widths,
     }
+    try:
+        theirs = ldrf.prune(model, batches, speedup=speedup, config=subject.config)
+    except OutOfReach as problem:
+        found["macs"] = {"out_of_reach": str(problem)}
+    else:
+        network, _ = plan_macs(planned, speedup)
+        timed = deployed.time_cut(network.units, theirs.widths).ratio()
+        top1 = measure_accuracy(theirs.model, test).top1
+        found["macs"] = {"top1": top1, "ratio": timed, "macs": theirs.speedup}
     write(path, found)
 
 
