@@ -25,7 +25,7 @@ class Published:
     points: tuple[Point, ...]
 
 
-# AutoBot (Castells and Yeom, 2021), VGG-16 on CIFAR-10: it trains its bottlenecks with labels.
+# AutoBot, VGG-16 on CIFAR-10: it trains its bottlenecks with labels.
 AUTOBOT_VGG16 = Published(
     f"AutoBot {MARK}", "VGG-16", 93.96, (Point(2.16, 88.29), Point(2.89, 82.73), Point(4.33, 71.24))
 )
