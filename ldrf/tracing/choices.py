@@ -51,7 +51,7 @@ class Choices:
                 while left:
                     places = left.pop(0).to(result[1].device)
                     if places.shape == result[1].shape:  # a call that nothing reads is in no graph
-                        return _alike(args[0], _dim(func, args, kwargs or {}), *result, places)
+                        return _alike(args[0], _dim(func, args, kwargs or {}), result[0], result[1], places)
                 return result
 
         with Following():
