@@ -32,7 +32,7 @@ class Piece:
 KINDS = (
     "conv", "strided", "depthwise", "grouped", "residual", "gate", "dense", "branches", "halves", "shuffle", "pool",
     "transposed", "pixels", "glu", "product", "shared", "scale", "volume", "upsample", "same", "projected", "line",
-    "skip", "stages", "last", "recurrent", "whole", "script",
+    "skip", "stages", "last", "recurrent", "whole", "script", "twice", "counted",
 )  # fmt: skip
 
 pieces = st.builds(
@@ -160,7 +160,7 @@ class Block(nn.Module):
             self.outputs = piece.width * (2 if piece.kernel == 1 else 1)
         elif kind == "script":
             self.one, self.two = convolution(n, piece), torch.jit.script(nn.Hardswish())
-        elif kind in ("conv", "whole"):
+        elif kind in ("conv", "whole", "twice", "counted"):
             self.one = convolution(n, piece)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -216,6 +216,11 @@ class Block(nn.Module):
             return (self.one(x).chunk(1, 1) if self.flag else self.one(x).split(self.outputs, 1))[0]
         if kind == "script":
             return self.two(self.one(x))
+        if kind == "twice":  # which cannot be trained
+            y = self.one(x) * 1
+            return F.relu_(y) + F.relu_(y)
+        if kind == "counted":  # the graph fixes the batch
+            return self.one(x).reshape(len(list(x)), -1, *x.shape[2:])
         return self.one(x)
 
 
@@ -223,7 +228,7 @@ class Tokens(nn.Module):
     """A transformer block: attention, then a plain or gated MLP.
 
     Heads are counted from the width, or there are two whose values have a width of their own, or whose queries and
-    keys have one too, or which share it.
+    keys have one too, or which share it, or whose width is counted from another layer's.
     """
 
     def __init__(self, width: int, gated: bool, heads: str) -> None:
@@ -231,7 +236,7 @@ class Tokens(nn.Module):
         self.heads = heads
         self.norm1, self.norm2, self.each = nn.LayerNorm(width), nn.LayerNorm(width), width // 2
         self.q, self.k, self.v, self.o = (nn.Linear(width, width) for _ in range(4))
-        self.qkv = nn.Linear(width, 3 * width) if heads == "packed" else None
+        self.qkv = nn.Linear(width, 3 * width) if heads in ("packed", "tied") else None
         self.up, self.down = nn.Linear(width, 10), nn.Linear(10, width)
         self.gate = nn.Linear(width, 10) if gated else None
 
@@ -243,6 +248,9 @@ class Tokens(nn.Module):
     def seen(self, y: Tensor) -> Tensor:
         counted = lambda z: z.view(z.size(0), z.size(1), -1, self.each).transpose(1, 2)  # noqa: E731
         two = lambda z: z.unflatten(-1, (2, -1)).transpose(1, 2)  # noqa: E731
+        if self.qkv is not None and self.heads == "tied":  # their width is counted from that of another layer
+            b, t, width = y.shape
+            return F.scaled_dot_product_attention(*self.qkv(y).reshape(b, t, 3, 2, width // 2).permute(2, 0, 3, 1, 4))
         if self.qkv is not None:
             return F.scaled_dot_product_attention(*(two(z) for z in self.qkv(y).chunk(3, -1)))
         q, k, v = self.q(y), self.k(y), self.v(y)
@@ -278,7 +286,7 @@ class Built(nn.Module):
             self.blocks.append(Block(width, piece))
             width = self.blocks[-1].outputs  # pyright: ignore[reportAssignmentType]
         self.shrink = nn.AdaptiveAvgPool2d(2)
-        heads = ("counted", "values", "own", "packed")[plan.seed // 2 % 4]
+        heads = "tied" if plan.seed % 11 == 7 else ("counted", "values", "own", "packed")[plan.seed // 2 % 4]
         self.tokens = Tokens(width, plan.seed % 2 == 0, heads) if plan.tail == "tokens" else None
         drawn = plan.seed % 5 in (0, 4), plan.seed % 7 in (0, 1, 2)
         self.stream = Stream(width, *drawn) if plan.tail == "tokens" else None

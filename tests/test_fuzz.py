@@ -198,6 +198,11 @@ UP = [("conv", 4), ("dense", 6), ("upsample", 4), ("conv", 4)]
 REGRESSIONS.append((Drawn(tuple(Piece(kind, n, 1, "none", "relu", False) for kind, n in UP), "mean", 1, 0), False))
 # A head tied to an embedding: what it reads of the stream was not counted.
 REGRESSIONS.append((Drawn((Piece("residual", 4, 1, "none", "relu", True),), "mean", 1, 0, "tied"), True))
+# An in-place ReLU twice on one tensor, which cannot be trained; a graph that fixes the batch; widths tied by the code.
+REGRESSIONS += [
+    (Drawn((Piece(kind, 8, 3, "batch", "relu", True),), tail, 1, 7), coupled)
+    for kind, tail, coupled in (("twice", "mean", False), ("counted", "flatten", False), ("conv", "tokens", True))
+]
 
 
 @pytest.mark.slow

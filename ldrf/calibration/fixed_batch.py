@@ -15,6 +15,7 @@ from ldrf.inputs import Inputs, repeated
 from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import count
 from ldrf.tracing.batch_sizes import takes, takes_any_batch
+from ldrf.tracing.choices import Choices
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import Trace
@@ -32,8 +33,11 @@ def in_its_batches(model: nn.Module, calibration: Calibration, held_out: float) 
 def graph_takes_any(trace: Trace, dense: Weights, model: nn.Module, example: Inputs) -> bool:
     """Whether the graph computes what the model computes for another number of examples."""
     more = repeated(example, 3 if example.rows != 3 else 4)
-    wanted = outputs_of(model, more)
-    traced = graph_outputs(trace, dense, input_values(trace, more, dense.device))
+    choices = Choices()
+    with choices.noted():
+        wanted = outputs_of(model, more)
+    with choices.followed():
+        traced = graph_outputs(trace, dense, input_values(trace, more, dense.device))
     return wanted is None or (traced is not None and gap(wanted, traced) <= MOST)
 
 

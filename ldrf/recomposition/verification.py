@@ -13,6 +13,7 @@ from ldrf.files.tensor_files import first_odd
 from ldrf.inputs import Inputs, repeated
 from ldrf.recomposition.recompose import output_statistics, recompose
 from ldrf.runtime.randomness import same_random_numbers
+from ldrf.tracing.choices import Choices
 from ldrf.tracing.export import export_program, working_copy
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import input_values, run_lean
@@ -30,8 +31,10 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
     home = network.home
     copied, dense = working_copy(model, home), working_copy(network.model, home)
     chunk = (network.example if network.example.fixed else _at_another_size(network.example)).to(home)
+    choices = Choices()
     try:
-        outputs = _outputs(copied, chunk)
+        with choices.noted():
+            outputs = _outputs(copied, chunk)
         wanted = _outputs(dense, chunk)
     except Exception as problem:
         raise LdrfError(
@@ -46,7 +49,8 @@ def verify(network: Network, slim: Weights, model: nn.Module) -> None:
         )
     if [t.shape for t in outputs] != [t.shape for t in wanted]:
         raise LdrfError(f"The slim {type(model).__name__} gives other shapes than the dense one: it is not handed out.")
-    far, precision = gap(outputs, _traced(network, slim, chunk)), _precision(model)
+    with choices.followed():
+        far, precision = gap(outputs, _traced(network, slim, chunk)), _precision(model)
     if not far < max(SOLVED, precision):
         raise LdrfError(
             f"The slim {type(model).__name__} differs from what was solved for by {far:.2g}: not handed out."
@@ -97,8 +101,13 @@ def _check_whole(network: Network, dense: nn.Module, few: Inputs, precision: flo
     nodes = {la.node for la in network.trace.layers if network.trace.called.get(la.weight, 1) == 1}
     statistics = output_statistics(network.trace, network.dense, nodes, network.calibration, examples=1)
     restored = working_copy(recompose(network, network.dense, nodes, whole, statistics), network.home)
-    wanted = _outputs(dense, few)
-    far, rounding = gap(_outputs(restored, few), wanted), gap(wanted, _traced(network, network.dense, few))
+    choices = Choices()
+    with choices.noted():
+        wanted = _outputs(dense, few)
+    with choices.followed():
+        far = gap(_outputs(restored, few), wanted)
+    with choices.followed():
+        rounding = gap(wanted, _traced(network, network.dense, few))
     if not far <= max(WHOLE, precision, min(ROUNDING * rounding, SOLVED)):
         raise LdrfError(
             f"{type(dense).__name__} is not the same when its layers are taken apart and put together again at full "

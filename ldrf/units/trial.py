@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import OutOfMemory
 from ldrf.runtime.randomness import same_random_numbers
+from ldrf.tracing.choices import Choices
 from ldrf.tracing.counting import plain_attention
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import input_values
@@ -73,12 +74,13 @@ def compared(
     trace: Trace, dense: Weights, model: nn.Module, few: Inputs, tried: tuple[Unit, ...], kept: Kept
 ) -> Comparison:
     """The model with these units cut to the kept neurons beside its graph cut likewise."""
-    copied = cut_copy(model, tried, kept)
-    with _attention_shapes() as own, noted_inputs(copied, {layer.name for layer in trace.layers}) as noted:
+    copied, choices = cut_copy(model, tried, kept), Choices()
+    names = {layer.name for layer in trace.layers}
+    with _attention_shapes() as own, noted_inputs(copied, names) as noted, choices.noted():
         outputs = outputs_of(copied, few)
     if outputs is None:
         return FAILED
-    with _attention_shapes() as wanted:
+    with _attention_shapes() as wanted, choices.followed():
         values = graph_values(trace, cut_weights(trace, tried, dense, kept), input_values(trace, few, dense.device))
     if values is None:
         return FAILED
