@@ -137,7 +137,7 @@ def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(
 
     monkeypatch.setattr(pipeline, "reconstruct_together", spy)
     result = pruned(Chain, 96, joint_steps=60)
-    (_, walk, _), moved = calls[0]
+    (_, walk, *_), moved = calls[0]
     full = {layer: walk.full_width[layer.node][0] for layer in full_width_layers(walk)}
     assert full and all(len(weight) == layer.outputs for layer, weight in full.items())
     for layer, weight in full.items():
