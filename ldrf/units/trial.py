@@ -17,8 +17,9 @@ from ldrf.runtime.device import OutOfMemory
 from ldrf.runtime.randomness import same_random_numbers
 from ldrf.tracing.choices import Choices
 from ldrf.tracing.counting import plain_attention
-from ldrf.tracing.interpreter import Weights, run
-from ldrf.tracing.lean_run import input_values
+from ldrf.tracing.interpreter import Weights
+from ldrf.tracing.lean_run import input_values, run_lean
+from ldrf.tracing.operations import source_of
 from ldrf.tracing.trace import Trace
 from ldrf.units.indices import Kept, covering, cut_weights
 from ldrf.units.layer_inputs import fed_wrongly, noted_inputs
@@ -143,10 +144,11 @@ def outputs_of(model: nn.Module | None, chunk: Inputs) -> list[Tensor] | None:
 
 @torch.no_grad()
 def graph_values(trace: Trace, weights: Weights, inputs: dict[str, object]) -> dict[str, Any] | None:
-    """All values of the traced graph with these weights, or None where it does not run."""
+    """What layers read in the traced graph with these weights, and its outputs, or None where it does not run."""
+    read = {source_of(trace.node(layer.node)) for layer in trace.layers}
     try:
         with same_random_numbers():
-            return run(trace, weights, trace.nodes, dict(inputs))
+            return run_lean(trace, weights, 0, len(trace.nodes), dict(inputs), read)
     except OutOfMemory:
         raise
     except Exception:

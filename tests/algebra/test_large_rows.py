@@ -33,7 +33,7 @@ def test_channels_of_a_map_lie_in_dimension_one() -> None:
 def test_least_squares_serves_the_other_rows() -> None:
     """One row that no weights can explain, a thousand times as large, spoils the fit unless it is scaled down."""
     torch.manual_seed(0)
-    x, true = torch.randn(400, 6), torch.randn(6, 2)
+    x, true = torch.randn(4000, 6), torch.randn(6, 2)
     t = x @ true
     x[0] *= 1000
     t[0] = 1000 * torch.randn(2)
@@ -43,4 +43,4 @@ def test_least_squares_serves_the_other_rows() -> None:
         sums.add(x, t, factors)
         solution = least_squares(sums.moments(), torch.zeros(7, 2, dtype=torch.float64), 0.0)
         gaps.append(float((solution[:-1] - true).norm()))
-    assert gaps[1] < 0.5 * gaps[0]
+    assert gaps[1] < 0.25 * gaps[0]
