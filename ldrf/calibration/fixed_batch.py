@@ -12,7 +12,6 @@ from torch import nn
 from ldrf.calibration.calibration_set import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs, repeated
-from ldrf.runtime.device import model_device
 from ldrf.runtime.processes import count
 from ldrf.tracing.batch_sizes import takes, takes_any_batch
 from ldrf.tracing.choices import Choices
@@ -24,7 +23,7 @@ from ldrf.units.trial import MOST, gap, graph_outputs, outputs_of
 
 def in_its_batches(model: nn.Module, calibration: Calibration, held_out: float) -> Calibration:
     """The same images; in batches of the size that was given, where the model takes no other."""
-    example = calibration.example.to(model_device(model))
+    example = calibration.example
     if takes_any_batch(model, example) or (example.rows == calibration.batch and not takes(model, example)):
         return calibration  # that it takes no batch at all is told elsewhere
     return _fixed(model, calibration, calibration.batch, held_out)

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from ldrf.inputs import Inputs, repeated
-from ldrf.runtime.device import OutOfMemory
+from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.randomness import same_random_numbers
 
 SIZES = (2, 3)  # that a model is tried on: one that fixes its batch, or takes pairs, cannot take both
@@ -20,7 +20,7 @@ def takes(model: nn.Module, inputs: Inputs) -> bool:
     """Whether the model runs on these inputs; a lack of memory says nothing about its code."""
     try:
         with same_random_numbers():
-            inputs.call(model)
+            inputs.to(model_device(model)).call(model)
     except OutOfMemory:
         return True
     except Exception:

@@ -39,7 +39,7 @@ def test_the_same_settings_may_go_on(settings, tmp_path):
     [
         (None, "method", "random", 'method is "ldrf" here and was "random"'),
         ("target", "speedup", 3.0, "speedup is 2.0 here and was 3.0"),
-        ("config", "steps", None, "steps is .* here and was not given"),
+        ("config", "rate", None, "rate is .* here and was not given"),
         ("checksums", "inputs", "0" * 64, "the checksum of the inputs is [0-9a-f]{12} here and was 000000000000 in"),
         ("versions", "torch", "1.0", 'torch is ".*" here and was "1.0"'),
     ],
