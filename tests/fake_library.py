@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from torch import nn
 
 import ldrf
+from ldrf.inputs import Inputs
 
 
 @dataclass
@@ -12,6 +13,7 @@ class FakeResult:
     model: nn.Module
     macs = (300, 100)
     latency = None
+    example = Inputs((), {})
     parameters = (60, 20)
     widths, full_widths = {"0": 4}, {"0": 8}
 

@@ -12,9 +12,9 @@ from torch import nn
 from ldrf.calibration.calibration_set import Calibration
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.inputs import Inputs, repeated
-from ldrf.runtime.device import model_device
+from ldrf.runtime.device import OutOfMemory, model_device
 from ldrf.runtime.processes import count
-from ldrf.tracing.batch_sizes import takes, takes_any_batch
+from ldrf.tracing.batch_sizes import SIZES, takes, takes_any_batch
 from ldrf.tracing.choices import Choices
 from ldrf.tracing.interpreter import Weights
 from ldrf.tracing.lean_run import input_values
@@ -24,9 +24,14 @@ from ldrf.units.trial import MOST, gap, graph_outputs, outputs_of
 
 def in_its_batches(model: nn.Module, calibration: Calibration, held_out: float) -> Calibration:
     """The same images; in batches of the size that was given, where the model takes no other."""
-    example = calibration.example.to(model_device(model))
-    if takes_any_batch(model, example) or (example.rows == calibration.batch and not takes(model, example)):
-        return calibration  # that it takes no batch at all is told elsewhere
+    example, there = calibration.example, model_device(model)
+    try:
+        few = example.map(lambda t: t[: max(SIZES)]).to(there)
+        # That it takes no batch at all is told elsewhere.
+        if takes_any_batch(model, few) or (example.rows == calibration.batch and not takes(model, example.to(there))):
+            return calibration
+    except OutOfMemory:  # so is this, after fewer images at a time were tried
+        return calibration
     return _fixed(model, calibration, calibration.batch, held_out)
 
 

@@ -5,13 +5,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from fake_library import FakeResult
 
 import ldrf
 from ldrf.cli import main
 from ldrf.cli.arguments.base import is_result
-from ldrf.cli.images import open_example, open_test
+from ldrf.cli.images import TIMED_IMAGES, open_example, open_test, timed_example
 from ldrf.errors import LdrfError
 from ldrf.files.record import sealed
+from ldrf.inputs import Inputs
 
 ARCHITECTURE = ("--architecture", "plugin.py:net")
 
@@ -47,3 +49,10 @@ def test_test_images_are_left_out_only_where_they_may_be(here):
     assert open_test("nowhere", None) is None
     with pytest.raises(LdrfError, match="Unknown data 'nowhere'"):
         open_test("nowhere", 10)
+
+
+def test_networks_are_timed_on_a_whole_batch_where_its_size_is_fixed(monkeypatch):
+    net, batch = torch.nn.Identity(), torch.zeros(TIMED_IMAGES + 4, 2)
+    assert timed_example(net, [batch], FakeResult(net)).rows == TIMED_IMAGES  # pyright: ignore[reportArgumentType]
+    monkeypatch.setattr(FakeResult, "example", Inputs((torch.zeros(40, 2),), {}, fixed=True))
+    assert timed_example(net, [batch], FakeResult(net)).rows == 40  # pyright: ignore[reportArgumentType]
