@@ -14,6 +14,7 @@ from ldrf.files.checksums import fingerprint
 from ldrf.inputs import Inputs, labels_of, read_inputs
 from ldrf.runtime.device import model_device
 from ldrf.tracing.batch_sizes import takes, takes_any_batch
+from ldrf.tracing.export import working_copy
 
 JUDGED = 32  # images per batch of those that judge
 
@@ -62,7 +63,8 @@ def split_images(model: nn.Module, batches: Iterable[Any], held_out: float, seed
 
 def _check_sizes(model: nn.Module, batch: Inputs) -> None:
     """Raise for a model that takes one batch size only: shipping divides the images in its own way."""
-    if takes(model, batch) and not takes_any_batch(model, batch):
+    copied = working_copy(model)  # norms of the user's own may follow what they read
+    if takes(copied, batch) and not takes_any_batch(copied, batch):
         raise LdrfError(
             f"{type(model).__name__} takes one batch size only, and shipping makes batches of its own: call ldrf.prune "
             "and ldrf.export with batches of that size."
