@@ -33,6 +33,7 @@ def catalogue() -> dict[str, Callable[[], Made]]:
     models |= {f"ultralytics/{n}": partial(_ultralytics, n) for n in ULTRALYTICS.split()}
     models |= {f"smp/{n}": partial(_smp, n) for n in SMP.split()}
     models |= {f"diffusers/{n}": made for n, made in DIFFUSERS.items()}
+    models |= {f"video/{n}": partial(_video, n) for n in VIDEO.split()}
     return models | {f"hf/{n}": partial(_huggingface, n) for n in HUGGINGFACE}
 
 
@@ -108,6 +109,14 @@ def _torchvision(name: str) -> Made:
 def _segmentation(name: str) -> Made:
     models = import_vision("torchvision").models.segmentation
     return getattr(models, name)(weights=None, weights_backbone=None), _images(3, 96)
+
+
+VIDEO = "r3d_18 mc3_18 r2plus1d_18 swin3d_t"
+
+
+def _video(name: str) -> Made:
+    models = import_vision("torchvision").models.video
+    return getattr(models, name)(weights=None), torch.randn(3, 3, 8, 64, 64)
 
 
 def _backbone(name: str) -> Made:
@@ -208,6 +217,24 @@ HUGGINGFACE: dict[str, Callable[[], Made]] = {
     "siglip": _hf("SiglipModel", "SiglipConfig", lambda: {"input_ids": _words(4, 16)["input_ids"], **_pixels(4)},
                   text_config={**WORDS, "max_position_embeddings": 16}, vision_config=SEEN),
     "dinov2": _hf("Dinov2ForImageClassification", "Dinov2Config", _pixels, **SEEN),
+    "dpt": _hf("DPTForSemanticSegmentation", "DPTConfig", _pixels, backbone_out_indices=[0, 1, 2, 3],
+               fusion_hidden_size=32, neck_hidden_sizes=[16, 24, 32, 48], **{**SEEN, "num_hidden_layers": 4}),
+    "sam-encoder": _hf("SamVisionModel", "SamVisionConfig", _pixels, mlp_dim=128, output_channels=32, window_size=2,
+                       global_attn_indexes=[1], **{k: v for k, v in SEEN.items() if k != "intermediate_size"}),
+    "whisper": _hf("WhisperForConditionalGeneration", "WhisperConfig",
+                   lambda: {"input_features": torch.randn(4, 20, 100),
+                            "decoder_input_ids": torch.randint(3, 90, (4, 8))},
+                   d_model=64, encoder_layers=2, encoder_attention_heads=4, encoder_ffn_dim=128, decoder_layers=2,
+                   decoder_attention_heads=4, decoder_ffn_dim=128, max_source_positions=50, num_mel_bins=20,
+                   max_target_positions=32, vocab_size=100, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+                   decoder_start_token_id=1),
+    "rt-detr": _hf("RTDetrForObjectDetection", "RTDetrConfig", _pixels, d_model=32, encoder_hidden_dim=32,
+                   decoder_in_channels=[32, 32, 32], encoder_layers=1, encoder_ffn_dim=64,
+                   encoder_attention_heads=2, decoder_layers=2, decoder_ffn_dim=64,
+                   decoder_attention_heads=2, num_queries=10, num_denoising=0, use_pretrained_backbone=False),
+    "mask2former": _hf("Mask2FormerForUniversalSegmentation", "Mask2FormerConfig", _pixels, feature_size=32,
+                       mask_feature_size=32, hidden_dim=32, encoder_feedforward_dim=64, encoder_layers=1,
+                       decoder_layers=2, num_attention_heads=2, dim_feedforward=64, num_queries=5),
     "detr": lambda: _detr(),
     "llama": _hf("LlamaForCausalLM", "LlamaConfig", _words, **LLAMA),
     "qwen2": _hf("Qwen2ForCausalLM", "Qwen2Config", _words, **LLAMA),
