@@ -76,20 +76,20 @@ class PruneConfig:
     metric: Metric = "gradient"
     """How outputs are compared (Eqn. 6): weighed by their gradients, all alike, or in the normalised embedding."""
     steps: int | None = None
-    """Descent steps per unit; 50 by default."""
+    """Descent steps per unit; 30 by default."""
     joint_steps: int | None = None
-    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 8 times ``steps``, and
-    32 times in a thorough run."""
+    """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 10 times ``steps``,
+    and 32 times in a thorough run."""
     augment: bool | None = None
     """Flip images and shift them by up to an eighth in the joint steps, so that they do not overfit: always, never, or
     (None) if these steps go through the images more than 16 times or the run is thorough."""
     rate: float = 0.04
     """Top learning rate of a unit's descent, relative to each tensor's own size."""
     joint_rate: float | None = None
-    """The same of the joint steps; 0.01 by default."""
+    """The same of the joint steps; 0.015 by default."""
     unit_images: int | None = None
-    """Images that widths and single units are found on; the joint steps take all. None takes all for both, and 512 in
-    a quick run."""
+    """Images that widths and single units are found on; the joint steps take all. None takes 512, 256 in a quick run,
+    and all in a thorough one or where no joint steps follow."""
     damping: float = 1e-4
     """Pull towards the dense weights in least squares, relative to the mean diagonal of the Gram matrix."""
     lambda_1: float = 1.0
@@ -102,9 +102,10 @@ class PruneConfig:
     """Leave residual branches out altogether where that costs less than narrow ones: their mean is added instead."""
     uniform: bool = False
     """Give the same layer of every block the same width, so that one number in a config can say it."""
-    multiple: int = 8
-    """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
-    layers move in smaller steps, so that there are at least four; the full width is always allowed."""
+    multiple: int = 16
+    """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Layers with
+    fewer than 128 neurons move in steps of 8, and narrow ones in smaller steps, so that there are at least four; the
+    full width is always allowed."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

@@ -20,7 +20,7 @@ class Effort:
 
 EFFORTS: dict[EffortName, Effort] = {
     # The closed form needs few images, and steps of all units together gain more than those of one.
-    "quick": Effort(steps=0, joint_steps=160, share=8, joint_rate=0.02, augment=None, unit_images=512),
-    "default": Effort(steps=50, joint_steps=400, share=8, joint_rate=0.01, augment=None, unit_images=None),
-    "thorough": Effort(steps=50, joint_steps=1600, share=32, joint_rate=0.01, augment=True, unit_images=None),
+    "quick": Effort(steps=0, joint_steps=80, share=10, joint_rate=0.02, augment=None, unit_images=256),
+    "default": Effort(steps=30, joint_steps=300, share=10, joint_rate=0.015, augment=None, unit_images=512),
+    "thorough": Effort(steps=50, joint_steps=1600, share=32, joint_rate=0.015, augment=True, unit_images=None),
 }

@@ -14,6 +14,7 @@ from ldrf.calibration.store import ActivationStore
 from ldrf.config import PruneConfig, byte_count
 from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.deployment.gain import warn_of_small_gain
+from ldrf.effort import EFFORTS
 from ldrf.errors import LdrfError, first_line
 from ldrf.events import OnEvent, teller
 from ldrf.files.checksums import fingerprint
@@ -25,7 +26,7 @@ from ldrf.planning.plan import for_target
 from ldrf.planning.ranks import unit_ranks
 from ldrf.recomposition.best import Chosen
 from ldrf.recomposition.whole import check_whole, with_parts
-from ldrf.reconstruction.unit_solver import Reconstruction
+from ldrf.reconstruction.unit_solver import Reconstruction, find_solver
 from ldrf.registry import METHODS
 from ldrf.result import Computed, PruneResult, UnitReport, versions
 from ldrf.runtime.device import Device, OutOfMemory, device_name, find_device, peak_bytes, reset_peak
@@ -185,12 +186,23 @@ def read_start(
 ) -> Start:
     """Trace the model and say what can be cut; with ``several``, what is learned of it is kept for more targets."""
     reset_peak(find_device(device, model))
-    rule = METHODS.find(method)
+    rule, unit_images = METHODS.find(method), config.unit_images
     config = replace(config, allocation=config.allocation or rule.allocation).filled()
     batches, labels = take_labels(rule, unwrapped(model), batches)
     network = read_network(model, batches, ignore, config, True, device)
     check_prunable(network)
+    if unit_images is None:
+        config = replace(config, unit_images=_unit_images(rule, config))
     return Start(network, rule, config, labels, {} if several else None)
+
+
+def _unit_images(rule: Method, config: PruneConfig) -> int | None:
+    """Images that widths and single units are found on: few where steps follow in which all units see all, else all.
+
+    A closed form found on all images fits them too well: the steps after it would see no image that is new to it.
+    """
+    steps_follow = config.steps_together and rule.repairs_all and find_solver(config).together
+    return EFFORTS[config.effort].unit_images if steps_follow else None
 
 
 def read_whole_or_parts(

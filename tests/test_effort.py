@@ -25,9 +25,9 @@ def test_there_is_one_row_of_numbers_for_each_word():
 
 def test_by_default_the_settings_are_as_they_were():
     usual = PruneConfig().filled()
-    assert (usual.steps, usual.joint_steps, usual.joint_rate) == (50, 400, 0.01)
-    assert usual.augment is None and usual.unit_images is None
-    assert PruneConfig(steps=20).steps_together == 160 and PruneConfig(steps=0).steps_together == 0
+    assert (usual.steps, usual.joint_steps, usual.joint_rate) == (30, 300, 0.015)
+    assert usual.augment is None and usual.unit_images == 512
+    assert PruneConfig(steps=20).steps_together == 200 and PruneConfig(steps=0).steps_together == 0
 
 
 @pytest.mark.parametrize("effort", EFFORTS)
@@ -58,7 +58,7 @@ def test_the_record_has_the_numbers_and_they_give_the_same_bits():
     config = PruneConfig(steps=2, joint_steps=3, chunk=8)
     by_word = ldrf.prune(make(Chain), [images(32)], speedup=1.5, config=config)
     by_hand = ldrf.prune(make(Chain), [images(32)], speedup=1.5, config=replace(by_word.config, effort="thorough"))
-    assert by_word.config.joint_rate == 0.01 and by_hand.config.augment is True
+    assert by_word.config.joint_rate == 0.015 and by_hand.config.augment is True
     again = ldrf.prune(make(Chain), [images(32)], speedup=1.5, config=by_word.config)
     pairs = zip(by_word.model.parameters(), again.model.parameters(), strict=True)
     assert all(torch.equal(one, other) for one, other in pairs)

@@ -1,6 +1,5 @@
 """Gradient descent in small steps: tensors move relative to their own size, and one chunk of images counts per step."""
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -141,6 +140,6 @@ def _restore(
             optimiser.state[delta][what] = value.to(delta.device) if value.is_floating_point() else value.item()
 
 
-def _share_of_rate(done: float, warm: float = 0.1) -> float:
-    """A short linear rise, then a cosine to zero; ``done`` is the share of the steps that are done."""
-    return done / warm if done < warm else 0.5 * (1 + math.cos(math.pi * (done - warm) / (1 - warm)))
+def _share_of_rate(done: float, warm: float = 0.05) -> float:
+    """A short rise, then a line down to zero; ``done`` is the share of the steps that are done."""
+    return done / warm if done < warm else (1 - done) / (1 - warm)

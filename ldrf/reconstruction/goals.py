@@ -23,22 +23,18 @@ from ldrf.tracing.lean_run import Values, input_values, run_lean
 from ldrf.tracing.trace import Layer, Trace
 from ldrf.units.grouping import activation_behind
 
-# How much more a layer at full width counts than the outputs in a plain chain, whose outputs alone would overfit.
-FULL_WIDTH_WEIGHT = 16.0
+OUTPUT_WEIGHT = 1 / 4  # what the network's outputs count beside values inside it: they are few, and overfit first
 
 
 def goal_weights(network: Network, points: Collection[str], full_width: Collection[Layer]) -> dict[str, float]:
-    """What a squared distance counts at each goal: one over its spread, and more at full-width layers of a plain chain.
+    """What a squared distance counts at each goal: one over its spread, and less at the network's outputs.
 
-    Where there are residual sums, these lead the way. A layer at full width is compared before the activation that
-    follows it and, for the greater part, behind it.
+    A layer at full width is compared before the activation that follows it and, for the greater part, behind it.
     """
-    shares = dict.fromkeys(points, 1.0)
-    heavier = 1.0 if any(c.other for unit in network.units for c in unit.consumers) else FULL_WIDTH_WEIGHT
+    shares = {name: OUTPUT_WEIGHT if name in network.trace.outputs else 1.0 for name in points}
     for layer in full_width:
         behind = activation_behind(network.trace, layer.result)
-        parts = {layer.result: 1 - BEHIND, behind: BEHIND} if behind else {layer.result: 1.0}
-        shares |= {name: heavier * share for name, share in parts.items()}
+        shares |= {layer.result: 1 - BEHIND, behind: BEHIND} if behind else {layer.result: 1.0}
     return {name: shares[name] / spread for name, spread in goal_spreads(network, shares).items()}
 
 

@@ -5,7 +5,6 @@ normalised embedding of the layer that reads; the default weighs each output by 
 """
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ldrf.algebra.decomposition import Decomposition, decompose, decompose_with_data, normalise_embedding, rank_at
@@ -38,9 +37,8 @@ def distance(value: Tensor, goal: Tensor, metric: Tensor, dim: int, factors: Ten
 
     Rows count with the square of their ``factors``, where these are given.
     """
-    if factors is not None:
-        value, goal = value * factors, goal * factors
-    return F.mse_loss(measured(value, metric, dim), measured(goal, metric, dim), reduction="sum")
+    gap = value - goal
+    return measured(gap if factors is None else gap * factors, metric, dim).square().sum()
 
 
 def unit_metrics(network: Network, surveys: dict[str, Survey], config: PruneConfig) -> dict[str, Tensor]:

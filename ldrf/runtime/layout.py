@@ -1,5 +1,7 @@
 """Where the channels of images lie in memory: last, as convolutions are faster so, unless a model can't have it."""
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -30,8 +32,12 @@ def lay_out(model: nn.Module, layout: torch.memory_format) -> nn.Module:
     return model.to(memory_format=layout)  # pyright: ignore[reportCallIssue]
 
 
+def is_safe(kernel: Sequence[int], stride: Sequence[int], channels: int) -> bool:
+    """Whether torch keeps to its memory in the backward pass of such a convolution with channels last."""
+    return max(kernel, default=1) > 1 or max(stride, default=1) == 1 or channels >= SAFE
+
+
 def _is_unsafe(module: nn.Module) -> bool:
-    """Whether torch damages its memory in the backward pass of a convolution with channels last."""
-    if not isinstance(module, nn.Conv2d) or max(module.kernel_size) > 1 or max(module.stride) == 1:
+    if not isinstance(module, nn.Conv2d):
         return False
-    return module.in_channels // module.groups < SAFE
+    return not is_safe(module.kernel_size, module.stride, module.in_channels // module.groups)

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
+from ldrf.runtime.layout import is_safe
+
 CONVOLVE = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}  # by the number of the kernel's dimensions
 CONVOLVE_TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
@@ -96,6 +98,8 @@ def apply_affine(layer: Layer, x: Tensor, weight: Tensor, bias: Tensor | None) -
     if layer.is_linear:
         return F.linear(x, weight, bias)
     dims = len(layer.kernel)
+    if not is_safe(layer.kernel, layer.stride, min(weight.shape[:2])):
+        x, weight = x.contiguous(), weight.contiguous()
     if layer.is_transposed:
         options = layer.stride, layer.padding, layer.output_padding, 1, layer.dilation
         return CONVOLVE_TRANSPOSED[dims](x, transposed_kernel(weight), bias, *options)  # pyright: ignore

@@ -9,6 +9,7 @@ from torch import fx
 
 from ldrf.errors import LdrfError
 from ldrf.inputs import Inputs
+from ldrf.runtime.layout import arranged
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.operations import read_by
 from ldrf.tracing.trace import Trace
@@ -18,8 +19,13 @@ LARGEST = 1e15  # of an activation: a hundred million squares of it still have a
 
 
 def input_values(trace: Trace, chunk: Inputs, device: torch.device | None = None) -> Values:
-    """The graph's input placeholders bound to one chunk, which is brought to the device if one is given."""
+    """The graph's input placeholders bound to one chunk, which is brought to the device if one is given.
+
+    On a CPU the channels of images lie last where the graph allows it, and so do those of all maps after them.
+    """
     chunk = chunk if device is None else chunk.to(device)
+    if trace.takes_channels_last and all(tensor.device.type == "cpu" for tensor in chunk.tensors()):
+        chunk = arranged(chunk, torch.channels_last)
     given = [*chunk.args, *chunk.kwargs.values()]
     return dict(zip(trace.inputs, given, strict=False))
 

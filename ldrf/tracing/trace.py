@@ -9,14 +9,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, fx, nn
 
 from ldrf.inputs import Inputs
 from ldrf.tracing.export import export_program
 from ldrf.tracing.layer import Layer
 from ldrf.tracing.layer_reading import read_layer
-from ldrf.tracing.operations import read_by
+from ldrf.tracing.operations import operation, read_by
 from ldrf.tracing.rewrites import sink_views, spell_out_padding
+
+PLACED = {"aten.as_strided", "aten.as_strided_scatter"}  # calls that name places in memory
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,11 @@ class Trace:
         return gone
 
     @cached_property
+    def takes_channels_last(self) -> bool:
+        """Whether images may lie in memory with their channels last: no call counts on the order of the traced ones."""
+        return not any(_is_ordered(node) for node in self.nodes)
+
+    @cached_property
     def fused(self) -> frozenset[str]:
         """Nodes behind a folded norm, which hold their layer's own output."""
         return frozenset(layer.norm.node for layer in self.layers if layer.norm)
@@ -115,6 +123,15 @@ def _behind_inputs(graph: fx.Graph, names: Mapping[str, str]) -> set[str]:
         if is_input or any(read.name in behind for read in node.all_input_nodes):
             behind.add(node.name)
     return behind
+
+
+def _is_ordered(node: fx.Node) -> bool:
+    """Whether a call may count on the order of values in memory: it names places, draws numbers, or is not torch's."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    drawn = torch.Tag.nondeterministic_seeded in target.tags
+    return drawn or target.namespace != "aten" or operation(node) in PLACED
 
 
 def _is_batch(node: fx.Node) -> bool:

@@ -7,6 +7,7 @@ from itertools import groupby
 from ldrf.units.unit import Unit
 
 STEPS = 4  # a unit has at least so many choices: one that is too narrow for that moves in smaller steps
+BLOCK = 8  # channels up to which it is four; larger blocks gain less, and only where there are twice as many choices
 SMALLEST = 4  # channels that runtimes compute at once, at least: smaller steps than that gain nothing but choice
 
 Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, ascending; the last is its full width
@@ -15,10 +16,11 @@ Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, as
 def width_step(unit: Unit, multiple: int) -> int:
     """Neurons by which the unit's width moves, so that the outputs of its producer come in multiples.
 
-    Steps of a narrow unit are halved, down to one where four channels are too many, until it has at least four.
+    Steps of a narrow unit are halved, down to one where four channels are too many, until it has at least four of
+    them, or eight larger ones: by default 16 from a width of 128 on, 8 from 32 on, 4 from 16 on.
     """
     step = _whole_step(unit, multiple)
-    while step > 1 and unit.width < STEPS * step:
+    while step > 1 and unit.width < (STEPS if step <= BLOCK else 2 * STEPS) * step:
         step = step // 2 if step > SMALLEST else 1
     return step
 
@@ -46,7 +48,7 @@ def odd_widths(units: tuple[Unit, ...], widths: Mapping[str, int], multiple: int
     odd = {}
     for unit in units:
         width, choices = widths.get(unit.name, unit.width), width_choices(unit, 1, multiple)
-        wide = width_step(unit, multiple) == _whole_step(unit, multiple)
+        wide = width_step(unit, multiple) >= min(_whole_step(unit, multiple), BLOCK)
         if wide and width not in choices:
             odd[unit.name] = nearest_choice(choices, width)
     return odd

@@ -9,7 +9,7 @@ from networks import Bottleneck, Chain, Residual
 
 import ldrf
 from ldrf.reconstruction.goals import (
-    FULL_WIDTH_WEIGHT,
+    OUTPUT_WEIGHT,
     DenseValues,
     goal_spreads,
     goal_weights,
@@ -42,13 +42,13 @@ def test_a_layer_at_full_width_is_compared_before_and_behind_its_activation():
     weights = goal_weights(network, [output], [layer])
     spreads = goal_spreads(network, weights)
     counted = {name: weight * spreads[name] for name, weight in weights.items()}
-    wanted = {output: 1.0, layer.result: FULL_WIDTH_WEIGHT * (1 - BEHIND), behind.name: FULL_WIDTH_WEIGHT * BEHIND}
+    wanted = {output: OUTPUT_WEIGHT, layer.result: 1 - BEHIND, behind.name: BEHIND}
     assert counted == pytest.approx(wanted) and "relu" in behind.name
     assert goal_weights(network, meeting_points(network, walk.slim), []).keys() == {output}
 
 
 @pytest.mark.slow
-def test_where_there_are_residual_sums_a_layer_at_full_width_counts_no_more_than_they_do():
+def test_beside_residual_sums_a_layer_at_full_width_counts_as_they_do():
     network, _ = half_cut(Bottleneck)
     layer = next(layer for layer in network.trace.layers if layer.name == "conv2")
     spreads = goal_spreads(network, weights := goal_weights(network, [], [layer]))

@@ -50,3 +50,19 @@ def test_a_kernel_transposed_twice_is_itself(dims: int):
     weight = torch.randn(3, 4, *range(2, 2 + dims))
     assert transposed_kernel(weight).shape[:2] == (4, 3)
     assert torch.equal(transposed_kernel(transposed_kernel(weight)), weight)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "stride", "last"), [(4, 16, 2, False), (16, 4, 2, False), (16, 16, 2, True)]
+)
+def test_a_strided_1x1_convolution_of_few_channels_is_run_in_the_usual_order(inputs, outputs, stride, last):
+    module, x = nn.Conv2d(inputs, outputs, 1, stride), torch.randn(2, inputs, 6, 6)
+    (layer,) = trace(nn.Sequential(copy.deepcopy(module)).eval(), Inputs((x,), {})).layers
+    image = x.to(memory_format=torch.channels_last).requires_grad_()
+    result = apply_affine(layer, image, module.weight, module.bias)
+    torch.testing.assert_close(result, module(x), rtol=1e-5, atol=1e-5)
+    assert result.is_contiguous(memory_format=torch.channels_last) == last
+    (slope,) = torch.autograd.grad(result.sum(), image)
+    wanted = torch.zeros_like(x)
+    wanted[:, :, ::stride, ::stride] = module.weight.sum(0).view(1, -1, 1, 1)
+    torch.testing.assert_close(slope, wanted, rtol=1e-5, atol=1e-5)

@@ -8,6 +8,8 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.inputs import Inputs
+from ldrf.tracing.interpreter import folded, run
+from ldrf.tracing.lean_run import input_values
 from ldrf.tracing.trace import trace
 
 
@@ -46,3 +48,19 @@ def test_what_does_not_depend_on_the_images_is_no_layer():
     assert reasons["table_net.0"] == "it reads tensors of the model, not its inputs"
     result = ldrf.prune(model, [torch.randn(64, 7)], widths={"net.0": 5}, config=ldrf.PruneConfig(steps=3))
     assert result.widths == {"net.0": 5}
+
+
+def test_images_lie_with_their_channels_last_unless_a_call_names_places_in_memory():
+    class Windows(nn.Module):
+        def forward(self, x):
+            return x.as_strided((len(x), 2, 3), (192, 64, 1))
+
+    x = torch.randn(2, 3, 8, 8)
+    model = nn.Sequential(nn.Conv2d(3, 3, 1), Windows()).eval()
+    graph = trace(model, Inputs((x,), {}))
+    assert not graph.takes_channels_last
+    values = run(graph, folded(graph, model), graph.nodes, input_values(graph, Inputs((x,), {})))
+    torch.testing.assert_close(values[graph.outputs[0]], model(x))
+    plain = trace(nn.Sequential(nn.Conv2d(3, 3, 1)).eval(), Inputs((x,), {}))
+    (image,) = input_values(plain, Inputs((x,), {})).values()
+    assert image.is_contiguous(memory_format=torch.channels_last) and torch.equal(image, x)

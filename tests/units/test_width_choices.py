@@ -38,6 +38,11 @@ def test_steps_of_narrow_units_are_halved(unit, width, step):
     assert width_step(unit(range(width)), 8) == step
 
 
+@pytest.mark.parametrize(("width", "step"), [(512, 16), (128, 16), (127, 8), (32, 8), (31, 4), (16, 4), (15, 1)])
+def test_by_default_wide_units_move_in_sixteens(unit, width, step):
+    assert width_step(unit(range(width)), ldrf.PruneConfig().multiple) == step
+
+
 def test_whole_heads_and_groups_are_blocks_of_their_own(unit):
     heads = unit(np.repeat(np.arange(12), 64).tolist())
     assert width_step(heads, 8) == 1, "each head brings 64 outputs"

@@ -85,10 +85,11 @@ def test_fine_tuning_takes_the_iterations_asked_for_and_resumes(tmp_path, monkey
         assert torch.equal(tensor, resumed.state_dict()[name]), name
 
 
-def test_the_papers_fine_tuning():
-    settings = fine_tuning(10_000)
-    assert (settings.rate, settings.batch, settings.decay, settings.momentum) == (0.01, 100, 1e-4, 0.9)
-    assert (settings.iterations, settings.warmup, settings.smoothing) == (10_000, 0.0, 0.0)
+def test_the_papers_fine_tuning_is_its_training_at_a_smaller_rate():
+    settings, training = fine_tuning(10_000), TrainingSettings()
+    assert (settings.rate, settings.batch, settings.momentum) == (0.01, 100, 0.9)
+    assert (settings.iterations, settings.warmup) == (10_000, 0.0)
+    assert (settings.decay, settings.smoothing) == (training.decay, training.smoothing)
 
 
 def test_a_checkpoint_from_before_there_were_iterations_resumes(tmp_path):
