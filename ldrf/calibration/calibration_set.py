@@ -30,6 +30,7 @@ class Calibration:
     sizes: tuple[int, ...]
     halvings: int = 0  # how often chunks were made smaller, as a device ran out of memory
     batch: int = 0  # images of the first batch that was given
+    others: int = 0  # images that were given beside these, where these are the first of them
 
     @property
     def fitting(self) -> list[int]:
@@ -74,7 +75,9 @@ class Calibration:
         number = max(number, min(self.held_out) + 1, self.fitting[0] + 1)
         held_out = frozenset(chunk for chunk in self.held_out if chunk < number)
         chunks, starts, sizes = self.chunks[:number], self.starts[:number], self.sizes[:number]
-        return replace(self, chunks=chunks, held_out=held_out, starts=starts, sizes=sizes)
+        return replace(
+            self, chunks=chunks, held_out=held_out, starts=starts, sizes=sizes, others=sum(self.sizes[number:])
+        )
 
     def own(self, chunks: Iterable[int] | None = None) -> list[int]:
         """Those of ``chunks`` (or of all) of which this process has images."""

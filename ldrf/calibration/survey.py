@@ -52,7 +52,7 @@ def survey(
                 for unit, c in readers:
                     _note_neurons(sums[unit.name], unit, c, rows)
     surveys = _over_processes(units, input_moments(shared), sums)
-    _warn_of_few_rows(units, surveys, calibration.examples)
+    _warn_of_few_rows(units, surveys, calibration)
     return surveys
 
 
@@ -78,14 +78,15 @@ def _over_processes(units: tuple[Unit, ...], moments: dict[str, Moments], sums: 
     return surveys
 
 
-def _warn_of_few_rows(units: tuple[Unit, ...], surveys: dict[str, Survey], examples: int) -> None:
-    """Say once where calibration data cannot determine a layer: its least squares is damped and goes on."""
-    short = [
-        (c.layer.name, m.rows, len(m.gram) - 1)
+def _warn_of_few_rows(units: tuple[Unit, ...], surveys: dict[str, Survey], calibration: Calibration) -> None:
+    """Say once where all images together cannot determine a layer: its least squares is damped and goes on."""
+    examples = calibration.examples + calibration.others
+    counted = [
+        (c.layer.name, m.rows * examples // max(calibration.examples, 1), len(m.gram) - 1)
         for u in units
         for c, m in zip(u.consumers, surveys[u.name].moments, strict=True)
-        if m.rows < len(m.gram) - 1
     ]
+    short = [(name, rows, columns) for name, rows, columns in counted if rows < columns]
     if short:
         name, rows, columns = max(short, key=lambda s: s[2] / s[1])
         others = f" (and {len(short) - 1} more)" if len(short) > 1 else ""

@@ -80,3 +80,10 @@ def test_batches_of_one_size_have_the_images_in_order(sizes, size):
     order = torch.cat([chunk.args[0][:, 0] for chunk in found.chunks])
     assert order.tolist() == list(range(sum(sizes) // size * size)) and set(found.sizes) == {size}
     assert found.example.fixed and found.held_out and found.fitting
+
+
+def test_the_first_images_know_how_many_more_there_are():
+    whole = read([48], 8, 0.25)
+    few = whole.first(16)
+    assert 16 <= few.examples < 48 and few.examples + few.others == whole.examples == 48 and not whole.others
+    assert few.held_out and few.fitting
