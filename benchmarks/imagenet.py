@@ -1,0 +1,83 @@
+"""ResNet-50 and MobileNetV2 pruned on 3,000 unlabelled ImageNet pictures, judged on validation images.
+
+``python benchmarks/imagenet.py mobilenet_v2-1.5x --imagenet FOLDER --weights FOLDER --work FOLDER`` prunes, resumes
+where it was killed, and notes the outcome in ``imagenet.json``. ``FOLDER`` has ``train``, ``unlabelled`` and ``val``.
+"""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from latency import dense_model
+from torch import Tensor
+
+import ldrf
+from ldrf.data.cifar10 import normalise
+from ldrf.data.imagefolder import find_pictures, read_image
+from ldrf.data.sources import open_data
+from ldrf.measuring.accuracy import measure_accuracy
+from ldrf.runtime.allocator import keep_large_blocks
+
+RESULTS = Path(__file__).with_name("imagenet.json")
+IMAGES = 3000
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A network of ``latency.py``, by how much its MACs shrink, and how."""
+
+    network: str
+    speedup: float
+    config: ldrf.PruneConfig
+
+
+IN_BFLOAT16 = ldrf.PruneConfig(precision="bfloat16", joint_rate=0.014)
+CELLS = {
+    "mobilenet_v2-1.3x": Cell("mobilenet_v2", 1.3, ldrf.PruneConfig()),
+    "mobilenet_v2-1.5x": Cell("mobilenet_v2", 1.5, ldrf.PruneConfig()),
+    "resnet50-1.73x": Cell("resnet50", 1.73, IN_BFLOAT16),
+    "resnet50-2.27x": Cell("resnet50", 2.27, IN_BFLOAT16),
+    "resnet50-3x": Cell("resnet50", 3.0, IN_BFLOAT16),
+}
+
+
+def calibration(folder: Path, images: int) -> list[Tensor]:
+    """Batches of 32 from the pictures of ``train`` and ``unlabelled``, in one random order."""
+    paths = [path for part in ("train", "unlabelled") for path in find_pictures(folder / part, "train").paths]
+    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0))[:images]
+    pictures = [normalise(read_image(paths[row])[None])[0] for row in order.tolist()]
+    return list(torch.stack(pictures).split(32))
+
+
+def run_cell(cell: Cell, place: Path, imagenet: Path, weights: Path) -> dict[str, Any]:
+    """Prune, and compare with the dense network on all validation images."""
+    model, test = dense_model(cell.network, weights), open_data(f"imagefolder:{imagenet}", "test")
+    batches = calibration(imagenet, IMAGES)
+    result = ldrf.prune(model, batches, speedup=cell.speedup, config=cell.config, out=place, resume=place.exists())
+    dense, slim = (asdict(measure_accuracy(network, test)) for network in (model, result.model))
+    known = {key: result.as_dict()[key] for key in ("widths", "config", "seconds", "versions")}
+    return {"speedup": result.speedup, "images": IMAGES, "threads": torch.get_num_threads(), **known} | {
+        "dense": dense,
+        "slim": slim,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("cell", choices=CELLS)
+    parser.add_argument("--imagenet", type=Path, required=True)
+    parser.add_argument("--weights", type=Path, required=True)
+    parser.add_argument("--work", type=Path, required=True, help="where a run is kept while it goes on")
+    args = parser.parse_args()
+    keep_large_blocks()
+    outcome = run_cell(CELLS[args.cell], args.work / args.cell, args.imagenet, args.weights)
+    done = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    RESULTS.write_text(json.dumps(done | {args.cell: outcome}, indent=1) + "\n")
+    print(args.cell, outcome["speedup"], outcome["dense"], outcome["slim"])
+
+
+if __name__ == "__main__":
+    main()
