@@ -34,10 +34,10 @@ class Cell:
     config: ldrf.PruneConfig
 
 
-IN_BFLOAT16 = ldrf.PruneConfig(precision="bfloat16", joint_rate=0.014)
+IN_BFLOAT16 = ldrf.PruneConfig(precision="bfloat16", joint_rate=0.014, multiple=16)
 CELLS = {
-    "mobilenet_v2-1.3x": Cell("mobilenet_v2", 1.3, ldrf.PruneConfig()),
-    "mobilenet_v2-1.5x": Cell("mobilenet_v2", 1.5, ldrf.PruneConfig()),
+    "mobilenet_v2-1.3x": Cell("mobilenet_v2", 1.3, ldrf.PruneConfig(multiple=16)),
+    "mobilenet_v2-1.5x": Cell("mobilenet_v2", 1.5, ldrf.PruneConfig(multiple=16)),
     "resnet50-1.73x": Cell("resnet50", 1.73, IN_BFLOAT16),
     "resnet50-2.27x": Cell("resnet50", 2.27, IN_BFLOAT16),
     "resnet50-3x": Cell("resnet50", 3.0, IN_BFLOAT16),

@@ -102,10 +102,10 @@ class PruneConfig:
     """Leave residual branches out altogether where that costs less than narrow ones: their mean is added instead."""
     uniform: bool = False
     """Give the same layer of every block the same width, so that one number in a config can say it."""
-    multiple: int = 16
-    """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Layers with
-    fewer than 128 neurons move in steps of 8, and narrow ones in smaller steps, so that there are at least four; the
-    full width is always allowed."""
+    multiple: int = 8
+    """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
+    layers move in smaller steps, so that there are at least four, or eight steps larger than 8; the full width is
+    always allowed."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

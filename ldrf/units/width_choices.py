@@ -17,7 +17,7 @@ def width_step(unit: Unit, multiple: int) -> int:
     """Neurons by which the unit's width moves, so that the outputs of its producer come in multiples.
 
     Steps of a narrow unit are halved, down to one where four channels are too many, until it has at least four of
-    them, or eight larger ones: by default 16 from a width of 128 on, 8 from 32 on, 4 from 16 on.
+    them, or eight larger ones: with multiples of 16 it is 16 from a width of 128 on, 8 from 32 on, 4 from 16 on.
     """
     step = _whole_step(unit, multiple)
     while step > 1 and unit.width < (STEPS if step <= BLOCK else 2 * STEPS) * step:

@@ -73,7 +73,7 @@ def test_an_unfinished_run_is_resumed_where_its_settings_are_those_of_now(unfini
 @pytest.mark.slow
 def test_an_unfinished_run_with_fewer_settings_is_refused_in_one_sentence(unfinished, dense):
     with pytest.raises(
-        LdrfError, match=r"other settings: .*multiple is 16 here and was not given.* in the folder's run"
+        LdrfError, match=r"other settings: .*multiple is 8 here and was not given.* in the folder's run"
     ):
         ldrf.prune(dense, [IMAGES], widths=WIDTHS, config=CONFIG, out=unfinished, resume=True)
     assert (unfinished / JOURNAL / LEARNED).is_file(), "and it is kept for the version that wrote it"

@@ -39,8 +39,8 @@ def test_steps_of_narrow_units_are_halved(unit, width, step):
 
 
 @pytest.mark.parametrize(("width", "step"), [(512, 16), (128, 16), (127, 8), (32, 8), (31, 4), (16, 4), (15, 1)])
-def test_by_default_wide_units_move_in_sixteens(unit, width, step):
-    assert width_step(unit(range(width)), ldrf.PruneConfig().multiple) == step
+def test_only_wide_units_move_in_sixteens(unit, width, step):
+    assert width_step(unit(range(width)), 16) == step
 
 
 def test_whole_heads_and_groups_are_blocks_of_their_own(unit):
