@@ -54,6 +54,22 @@ def test_a_quick_run_finds_widths_and_units_on_the_first_images(monkeypatch: pyt
     assert result.config.steps == 0 and result.config.joint_rate == EFFORTS["quick"].joint_rate
 
 
+@pytest.mark.parametrize(
+    ("changes", "method", "images_for_units"),
+    [
+        ({}, "ldrf", 16),
+        ({"joint_steps": 0}, "ldrf", None),
+        ({"solver": "closed-form"}, "ldrf", None),
+        ({}, "li2017", None),
+    ],
+)
+def test_units_see_all_images_unless_joint_steps_follow(changes, method, images_for_units, monkeypatch):
+    monkeypatch.setitem(EFFORTS, "default", replace(EFFORTS["default"], steps=1, joint_steps=2, unit_images=16))
+    config = PruneConfig(chunk=8, **changes)
+    result = ldrf.prune(make(Chain), [images(48)], speedup=1.5, method=method, config=config)
+    assert result.config.unit_images == images_for_units
+
+
 def test_the_record_has_the_numbers_and_they_give_the_same_bits():
     config = PruneConfig(steps=2, joint_steps=3, chunk=8)
     by_word = ldrf.prune(make(Chain), [images(32)], speedup=1.5, config=config)

@@ -1,5 +1,6 @@
 """What one dense pass gathers, and what it leaves out because it would not fit."""
 
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -52,3 +53,6 @@ def test_too_few_rows_are_said_once(network):
         LdrfWarning, match=r"2 calibration images give 2 rows for the 16 weights per output of layer 'fc'"
     ):
         survey(net.trace, net.dense, net.units, one, 0, progress)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        survey(net.trace, net.dense, net.units, replace(one, others=14), 0, progress)  # the images in all are enough
