@@ -37,7 +37,7 @@ from ldrf.deployment.deployed import Deployed, deploy
 from ldrf.errors import OutOfReach
 from ldrf.inputs import Inputs, repeated
 from ldrf.measuring.accuracy import measure_accuracy
-from ldrf.planning.allocation import allocate_by_error, reachable
+from ldrf.planning.allocation import allocate_by_error, reachable, total_errors
 from ldrf.planning.chain_allocation import allocate_chain, chain_order
 from ldrf.planning.curves import output_curves, removal_curves
 from ldrf.planning.latency_model import latency_model
@@ -45,7 +45,7 @@ from ldrf.planning.latency_plan import needs_coupled, plan_by_latency
 from ldrf.planning.objectives.speedup import ENTRY as MACS
 from ldrf.planning.plan import choices_of
 from ldrf.planning.ranks import unit_ranks, unit_spectra
-from ldrf.planning.time_allocation import allocate_by_jumps, total_errors
+from ldrf.planning.time_allocation import allocate_by_jumps
 from ldrf.runtime.allocator import keep_large_blocks
 from ldrf.runtime.progress import progress
 from ldrf.units.targets import read_target

@@ -4,6 +4,7 @@ Language models give their first token values a hundred times as large as all ot
 them away again. Of such rows, a few hold nearly all of the squares in a sum.
 """
 
+import torch
 from torch import Tensor
 
 LARGE = 100.0  # times the median of the rows' sums of squares, above which a row is scaled down to that
@@ -11,7 +12,7 @@ LARGE = 100.0  # times the median of the rows' sums of squares, above which a ro
 
 def row_factors(value: Tensor, dim: int = -1) -> Tensor | None:
     """A factor for each row, whose entries lie along ``dim``: 1, and less for large rows; None where there are none."""
-    squares = value.detach().float().square().sum(dim, keepdim=True)
+    squares = torch.linalg.vector_norm(value.detach(), dim=dim, keepdim=True, dtype=torch.float32).square()
     limit = LARGE * squares.median() if squares.numel() else squares.sum()
     if not float(limit) > 0 or not bool((squares > limit).any()):
         return None

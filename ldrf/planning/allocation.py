@@ -4,12 +4,13 @@ import heapq
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import combinations, pairwise, product
+from itertools import accumulate, combinations, pairwise, product
 
 from torch import Tensor
 
 from ldrf.errors import OutOfReach
 from ldrf.planning.cost_model import Cost
+from ldrf.planning.exchange import exchanged
 from ldrf.units.width_choices import Choices
 
 SLACK = 1.02  # how far above its target a plan may end
@@ -64,6 +65,8 @@ def allocate_by_error(cost: Cost, ratio: float, errors: Mapping[str, Tensor], ch
         widths[name] = lower
         if places[name]:
             heapq.heappush(heap, (price(name), name))
+    totals = {name: total_errors(errors[name], choices[name]) for name in cost.full}
+    widths = exchanged(cost, _fill(cost, widths, budget, steps, choices), budget, totals, choices)
     return _trade(cost, _fill(cost, widths, budget, steps, choices), budget, steps, choices)
 
 
@@ -71,6 +74,12 @@ def step_errors(curve: Tensor, choices: Sequence[int]) -> list[float]:
     """Error added by going from each choice to the one before it, on the lower convex hull of the curve; 0 first."""
     slopes = convex_slopes(curve)
     return [0.0, *(sum(slopes[low + 1 : high + 1]) for low, high in pairwise(choices))]
+
+
+def total_errors(curve: Tensor, choices: Sequence[int]) -> list[float]:
+    """A unit's error at each of its choices, on the convex hull of its curve; none at full width."""
+    steps = step_errors(curve, choices)
+    return [*reversed([0.0, *accumulate(reversed(steps[1:]))])]
 
 
 def _fill(

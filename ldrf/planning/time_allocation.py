@@ -3,19 +3,18 @@ never chosen."""
 
 import heapq
 from collections.abc import Mapping
-from itertools import accumulate, permutations, product
 
 from torch import Tensor
 
-from ldrf.planning.allocation import step_errors
+from ldrf.planning.allocation import total_errors
 from ldrf.planning.chain_allocation import allocate_chain, chain_order
 from ldrf.planning.cost_model import Cost
+from ldrf.planning.exchange import exchanged
 from ldrf.planning.latency_model import LatencyModel
 from ldrf.units.width_choices import Choices
 
 JUMP = 8  # choices that one step may go down or up
-EXCHANGE = 4  # choices that may change hands between two units
-SWEEPS = 8  # times that all units, or all pairs of them, are looked at, at most
+SWEEPS = 8  # times that all units are looked at, at most
 PRICES = 14  # prices of a second that are tried
 
 
@@ -30,12 +29,6 @@ def allocate_by_time(
     return allocate_by_jumps(model, ratio, totals, choices)
 
 
-def total_errors(curve: Tensor, choices: tuple[int, ...]) -> list[float]:
-    """A unit's error at each of its choices, on the convex hull of its curve; none at full width."""
-    steps = step_errors(curve, choices)
-    return [*reversed([0.0, *accumulate(reversed(steps[1:]))])]
-
-
 def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float]], choices: Choices) -> dict[str, int]:
     """The better of two plans: cut where a saved second adds least error, and a price per second that fits the budget.
 
@@ -46,8 +39,8 @@ def allocate_by_jumps(model: Cost, ratio: float, errors: Mapping[str, list[float
     for places in (_cut(model, budget, errors, choices), _priced(model, budget, errors, choices)):
         widths = {name: choices[name][place] for name, place in places.items()}
         widths = _widened(model, widths, places, budget, errors, choices)
-        widths = _exchanged(model, widths, places, budget, errors, choices)
-        error = sum(errors[name][place] for name, place in places.items())
+        widths = exchanged(model, widths, budget, errors, choices)
+        error = sum(errors[name][choices[name].index(width)] for name, width in widths.items())
         plans.append((model.at(widths) > budget, error, tuple(widths.items())))
     return dict(min(plans)[2])
 
@@ -114,37 +107,6 @@ def _settled(model: Cost, price: float, errors: Mapping[str, list[float]], choic
         if places == before:
             break
     return places
-
-
-def _exchanged(
-    model: Cost,
-    widths: dict[str, int],
-    places: dict[str, int],
-    budget: float,
-    errors: Mapping[str, list[float]],
-    choices: Choices,
-) -> dict[str, int]:
-    """Let one unit have neurons for which another gives some up, while that lowers the error within the budget."""
-    for _ in range(SWEEPS):
-        better = False
-        for wider, narrower in permutations(widths, 2):
-            room, best = budget - model.at(widths), (0.0, places[wider], places[narrower])
-            for up, down in product(range(1, EXCHANGE + 1), repeat=2):
-                high, low = places[wider] + up, places[narrower] - down
-                if high >= len(choices[wider]) or low < 0:
-                    continue
-                gained = errors[wider][places[wider]] - errors[wider][high]
-                gained -= errors[narrower][low] - errors[narrower][places[narrower]]
-                moved = {wider: choices[wider][high], narrower: choices[narrower][low]}
-                if gained > best[0] and model.change(widths, moved) <= room:
-                    best = (gained, high, low)
-            if best[0] > 0:
-                better = True
-                for name, place in ((wider, best[1]), (narrower, best[2])):
-                    widths[name], places[name] = choices[name][place], place
-        if not better:
-            break
-    return widths
 
 
 def _widened(

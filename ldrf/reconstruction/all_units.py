@@ -7,7 +7,7 @@ the layers that were solved move together towards the dense values of all goals 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -80,14 +80,30 @@ class _Tensors(NamedTuple):
     full_biases: dict[str, Any]
 
 
-def squared_gap(mine: Tensor, theirs: Tensor, factors: Tensor | None = None) -> Tensor:
+class SquaredGap(torch.autograd.Function):
     """The summed squared difference of two values, in float32 whatever precision they were computed in.
 
-    Rows count with the square of their ``factors``, where these are given. The gradient lies in memory as the values
-    do, which that of ``mse_loss`` does not.
+    Rows count with the square of their factors, where these are given. Maps are large, so each is gone through as
+    seldom as can be, and the gradient lies in memory as they do, which that of ``mse_loss`` does not.
     """
-    gap = mine.float() - theirs.float()
-    return (gap if factors is None else gap * factors).square().sum()
+
+    @staticmethod
+    def forward(ctx: Any, mine: Tensor, theirs: Tensor, factors: Tensor | None) -> Tensor:
+        gap = mine.float().sub_(theirs) if mine.dtype != torch.float32 else mine - theirs
+        gap = gap if factors is None else gap.mul_(factors)
+        ctx.save_for_backward(gap.to(mine.dtype), factors)
+        return torch.linalg.vector_norm(gap).square()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        gap, factors = ctx.saved_tensors
+        gradient = gap * (2 * gradients[0]).to(gap.dtype)
+        return gradient if factors is None else gradient * factors.to(gap.dtype), None, None
+
+
+def squared_gap(mine: Tensor, theirs: Tensor, factors: Tensor | None = None) -> Tensor:
+    """:class:`SquaredGap` as a function."""
+    return cast(Tensor, SquaredGap.apply(mine, theirs, factors))
 
 
 @dataclass(frozen=True)

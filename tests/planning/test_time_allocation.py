@@ -4,7 +4,8 @@ import pytest
 import torch
 from timed_chain import CHOICES, ERRORS, best_of_all, timed_chain
 
-from ldrf.planning.time_allocation import allocate_by_jumps, allocate_by_time, total_errors
+from ldrf.planning.allocation import total_errors
+from ldrf.planning.time_allocation import allocate_by_jumps, allocate_by_time
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from ldrf import pipeline
 from ldrf.calibration.network import Network, read_network
 from ldrf.recomposition.best import held_out_errors
 from ldrf.reconstruction import all_units
-from ldrf.reconstruction.all_units import full_width_layers, reconstruct_together
+from ldrf.reconstruction.all_units import full_width_layers, reconstruct_together, squared_gap
 
 CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16, multiple=1)
 
@@ -149,3 +149,22 @@ def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(
 def test_a_number_of_steps_below_0_is_refused():
     with pytest.raises(ldrf.LdrfError, match="'joint_steps' must lie from 0"):
         ldrf.PruneConfig(joint_steps=-1)
+
+
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("weighed", [False, True])
+def test_a_squared_gap_and_its_gradient_are_those_of_plain_algebra(precision: torch.dtype, weighed: bool):
+    torch.manual_seed(0)
+    mine, theirs = (torch.randn(3, 5, 4, 4).to(precision).to(memory_format=torch.channels_last) for _ in range(2))
+    factors = torch.rand(3, 1, 4, 4) if weighed else None
+    mine.requires_grad_()
+    gap = squared_gap(mine, theirs, factors)
+    (2.5 * gap).backward()
+    plain = mine.detach().double().requires_grad_()
+    wanted = ((plain - theirs.double()) * (1 if factors is None else factors.double())).square().sum()
+    (2.5 * wanted).backward()
+    assert mine.grad is not None and plain.grad is not None
+    rounding = {torch.float32: 1e-5, torch.bfloat16: 2e-2}[precision]
+    torch.testing.assert_close(gap.double(), wanted, rtol=1e-5, atol=0)
+    torch.testing.assert_close(mine.grad.double(), plain.grad, rtol=rounding, atol=rounding)
+    assert mine.grad.is_contiguous(memory_format=torch.channels_last)
