@@ -2,6 +2,7 @@
 
 ``python benchmarks/imagenet.py mobilenet_v2-1.5x --imagenet FOLDER --weights FOLDER --work FOLDER`` prunes, resumes
 where it was killed, and notes the outcome in ``imagenet.json``. ``FOLDER`` has ``train``, ``unlabelled`` and ``val``.
+With ``--tune MINUTES`` the network that it left is fine-tuned without labels on the same pictures.
 """
 
 import argparse
@@ -65,18 +66,37 @@ def run_cell(cell: Cell, place: Path, imagenet: Path, weights: Path) -> dict[str
     }
 
 
+def tune_cell(cell: Cell, place: Path, imagenet: Path, weights: Path, minutes: float) -> dict[str, Any]:
+    """Fine-tune the network that a cell left towards the dense one, on the pictures that it was pruned on."""
+    dense, test = dense_model(cell.network, weights), open_data(f"imagefolder:{imagenet}", "test")
+    result, images = ldrf.load_result(place, dense), torch.cat(calibration(imagenet, IMAGES))
+    config = ldrf.FinetuneConfig(minutes=minutes, epochs=100, precision=cell.config.precision)
+    tuned = ldrf.finetune(result, dense, images, config=config, resume=place.with_suffix(".tuning"))
+    return {
+        "slim": asdict(measure_accuracy(tuned.model, test)),
+        "minutes": minutes,
+        "threads": torch.get_num_threads(),
+        **{key: tuned.as_dict()["finetune"][key] for key in ("config", "epochs", "versions")},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cell", choices=CELLS)
     parser.add_argument("--imagenet", type=Path, required=True)
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="where a run is kept while it goes on")
+    parser.add_argument("--tune", type=float, metavar="MINUTES", help="fine-tune the pruned network so long")
     args = parser.parse_args()
     keep_large_blocks()
-    outcome = run_cell(CELLS[args.cell], args.work / args.cell, args.imagenet, args.weights)
+    cell, place = CELLS[args.cell], args.work / args.cell
+    if args.tune:
+        name, outcome = f"{args.cell}-tuned", tune_cell(cell, place, args.imagenet, args.weights, args.tune)
+    else:
+        name, outcome = args.cell, run_cell(cell, place, args.imagenet, args.weights)
     done = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    RESULTS.write_text(json.dumps(done | {args.cell: outcome}, indent=1) + "\n")
-    print(args.cell, outcome["speedup"], outcome["dense"], outcome["slim"])
+    RESULTS.write_text(json.dumps(done | {name: outcome}, indent=1) + "\n")
+    print(name, {key: outcome[key] for key in ("speedup", "dense", "slim") if key in outcome})
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
-from ldrf.reconstruction.goals import DenseValues, goal_dims, goal_factors, goal_weights, meeting_points, values_at
+from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
@@ -122,7 +122,7 @@ class _Descent:
         augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
         moving: _Tensors = scaled(self._start())
         images, dense = self._images_at_once(), DenseValues(self.network, self.goals, config, fixed=not augments)
-        generator, dims = torch.Generator().manual_seed(config.seed), goal_dims(self.network)
+        generator = torch.Generator().manual_seed(config.seed)
 
         def losses(chunk: int) -> Iterator[Tensor]:
             whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
@@ -136,8 +136,7 @@ class _Descent:
                     yield no_loss(tensors)
                     continue
                 theirs, mine = dense(chunk, piece, part), self._values(filled(moving, tensors), part, chunk)
-                factors = {n: goal_factors(dims, n, theirs[n]) for n in self.goals}
-                gaps = [weight * squared_gap(mine[n], theirs[n], factors[n]) for n, weight in self.goals.items()]
+                gaps = [w * squared_gap(mine[n], theirs.values[n], theirs.factors[n]) for n, w in self.goals.items()]
                 yield torch.stack(gaps).sum() / size
 
         together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)

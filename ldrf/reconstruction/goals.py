@@ -6,6 +6,7 @@ full width before it was cut itself.
 
 import math
 from collections.abc import Collection, Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -101,24 +102,32 @@ def values_at(trace: Trace, weights: Weights, inputs: Inputs, names: Collection[
     return {name: values[name] for name in names}
 
 
+class Goals(NamedTuple):
+    """Dense values by name, and what the rows of each are scaled by, where some are far larger than the others."""
+
+    values: Values
+    factors: dict[str, Tensor | None]
+
+
 class DenseValues:
     """Values of the dense network at the goals, kept from pass to pass if images are fixed and all fits in memory."""
 
     def __init__(self, network: Network, goals: Collection[str], config: PruneConfig, fixed: bool) -> None:
-        self.network, self.goals = network, goals
-        self.known: dict[tuple[int, int], Values] = {}
+        self.network, self.goals, self.dims = network, goals, goal_dims(network)
+        self.known: dict[tuple[int, int], Goals] = {}
         few = network.example.first(1)
-        size = sum(v.numel() * v.element_size() for v in self._run(few, 0).values()) // few.rows
+        size = sum(v.numel() * v.element_size() for v in self._run(few, 0).values.values()) // few.rows
         images = sum(network.calibration.chunks[chunk].rows for chunk in network.calibration.fitting)
         self.fit = fixed and 2 * size * images <= network.room(config)
 
-    def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Values:
+    def __call__(self, chunk: int, piece: int, inputs: Inputs) -> Goals:
         """The values for one piece of a chunk."""
-        values = self.known.get((chunk, piece)) or self._run(inputs, chunk)
+        goals = self.known.get((chunk, piece)) or self._run(inputs, chunk)
         if self.fit:
-            self.known[chunk, piece] = values
-        return values
+            self.known[chunk, piece] = goals
+        return goals
 
     @torch.no_grad()
-    def _run(self, inputs: Inputs, seed: int) -> Values:
-        return values_at(self.network.trace, self.network.dense, inputs, self.goals, seed)
+    def _run(self, inputs: Inputs, seed: int) -> Goals:
+        values = values_at(self.network.trace, self.network.dense, inputs, self.goals, seed)
+        return Goals(values, {name: goal_factors(self.dims, name, value) for name, value in values.items()})

@@ -11,6 +11,7 @@ import ldrf
 from ldrf.reconstruction.goals import (
     OUTPUT_WEIGHT,
     DenseValues,
+    goal_dims,
     goal_spreads,
     goal_weights,
     meeting_points,
@@ -65,4 +66,16 @@ def test_dense_values_are_kept_only_where_images_are_fixed_and_memory_allows(fix
     first, again = dense(chunk, 0, inputs), dense(chunk, 0, inputs)
     assert (first is again) is (fixed and memory > 1)
     with torch.no_grad():
-        torch.testing.assert_close(first[names[0]], inputs.call(network.model), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(first.values[names[0]], inputs.call(network.model), rtol=1e-4, atol=1e-5)
+
+
+def test_large_rows_come_with_a_factor_at_goals_inside_the_network_alone():
+    network, _ = half_cut(Residual)
+    inside = next(iter(goal_dims(network)))
+    names, output = [inside, network.trace.outputs[0]], network.trace.outputs[0]
+    chunk = network.calibration.fitting[0]
+    large = network.calibration.chunks[chunk].map(lambda t: torch.cat([1e4 * t[:1], t[1:]]))
+    goals = DenseValues(network, names, ldrf.PruneConfig(), fixed=False)(chunk, 0, large)
+    factors = goals.factors[inside]
+    assert factors is not None and goals.factors[output] is None
+    assert float(factors[0].max()) < 1 and bool((factors[1:] == 1).any())
