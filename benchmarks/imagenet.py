@@ -71,7 +71,7 @@ def tune_cell(cell: Cell, place: Path, imagenet: Path, weights: Path, minutes: f
     dense, test = dense_model(cell.network, weights), open_data(f"imagefolder:{imagenet}", "test")
     result, images = ldrf.load_result(place, dense), torch.cat(calibration(imagenet, IMAGES))
     config = ldrf.FinetuneConfig(minutes=minutes, epochs=100, precision=cell.config.precision)
-    tuned = ldrf.finetune(result, dense, images, config=config, resume=place.with_suffix(".tuning"))
+    tuned = ldrf.finetune(result, dense, images, config=config, resume=place.with_name(f"{place.name}.tuning"))
     return {
         "slim": asdict(measure_accuracy(tuned.model, test)),
         "minutes": minutes,
