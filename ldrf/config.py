@@ -86,8 +86,7 @@ class PruneConfig:
     rate: float = 0.04
     """Top learning rate of a unit's descent, relative to each tensor's own size."""
     joint_rate: float | None = None
-    """The same of the joint steps; 0.015 by default. Where these end no nearer on held-out images, they are done anew
-    at a third of it."""
+    """The same of the joint steps; 0.015 by default."""
     unit_images: int | None = None
     """Images that widths and single units are found on; the joint steps take all. None takes 512, 256 in a quick run,
     and all in a thorough one or where no joint steps follow."""

@@ -19,7 +19,6 @@ from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
 from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
-from ldrf.reconstruction.held_out import held_out_errors
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
@@ -30,7 +29,6 @@ from ldrf.tracing.lean_run import Values, input_values
 from ldrf.tracing.trace import Layer
 from ldrf.units.grouping import activation_behind
 
-SLOWER = 3  # how much smaller the steps are that are tried where larger ones led away
 MANY = 16  # passes over the images above which they are augmented, as the steps would overfit
 COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
 
@@ -40,9 +38,7 @@ def reconstruct_together(
 ) -> Weights | None:
     """The slim weights of ``walk`` with the layers that were solved moved together; None where there is nothing to do.
 
-    ``keeper`` keeps the standing of the descent, so that a killed run goes on from there. A network that was cut little
-    starts so near its goals that large steps lead away from them. Where the outputs on held-out images are no nearer
-    than before, the steps are done anew at a smaller rate.
+    ``keeper`` keeps the standing of the descent, so that a killed run goes on from there.
 
     The outputs alone are too few goals, and in a plain chain no sum or map is as wide as before. But each layer of a
     chain was solved at its full width, as a consumer, before it was cut itself. That full-width layer is kept beside
@@ -55,10 +51,7 @@ def reconstruct_together(
     goals = goal_weights(network, meeting_points(network, walk.slim), full_width)
     if not goals.keys() - set(network.trace.outputs):
         return None
-    descent = _Descent(network, walk, tuple(full_width), goals, config)
-    moved = descent.run(steps, config.rate_together, keeper)
-    before, after = held_out_errors(network, (walk.slim, moved))
-    return moved if after < before else descent.run(steps, config.rate_together / SLOWER, None)
+    return _Descent(network, walk, tuple(full_width), goals, config).run(steps, keeper)
 
 
 def same_weights(weights: Weights | None) -> Weights | None:
@@ -123,8 +116,8 @@ class _Descent:
     goals: dict[str, float]
     config: PruneConfig
 
-    def run(self, steps: int, rate: float, keeper: Keeper | None) -> Weights:
-        """The slim weights after so many steps, the largest at this rate."""
+    def run(self, steps: int, keeper: Keeper | None) -> Weights:
+        """The slim weights after so many steps."""
         calibration, config = self.network.calibration, self.config
         augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
         moving: _Tensors = scaled(self._start())
@@ -147,7 +140,7 @@ class _Descent:
                 yield torch.stack(gaps).sum() / size
 
         together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
-        together(leaves(moving), losses, calibration.fitting, steps, rate, config.seed)
+        together(leaves(moving), losses, calibration.fitting, steps, config.rate_together, config.seed)
         with torch.no_grad():
             return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
 
