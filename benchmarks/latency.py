@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -306,10 +306,11 @@ def practise(args: argparse.Namespace) -> None:
     batches = list(open_data(data, "train").take(args.images or subject.images or 512, seed=0))
     images = torch.cat([batch[0] if isinstance(batch, list | tuple) else batch for batch in batches])
     began = time.perf_counter()
-    theirs = drop_blocks(model, images, args.ratio, where, Settings(adaptor_steps=args.steps, epochs=args.epochs))
+    settings = Settings(adaptor_steps=args.steps, epochs=args.epochs, precision=args.precision)
+    theirs = drop_blocks(model, images, args.ratio, where, settings)
     found = {"practise": _compared(theirs.model, theirs.ratio, data, began) | {"dropped": theirs.dropped}}
     for kind, depth in (("widths", False), ("depth", True)):
-        began, config = time.perf_counter(), replace(subject.config, depth=depth)
+        began, config = time.perf_counter(), ldrf.PruneConfig(depth=depth, precision=args.precision)
         ours = ldrf.prune(model, batches, latency=theirs.ratio, deployment=where, config=config)
         assert ours.latency is not None
         found[kind] = _compared(ours.model, ours.latency.ratio, data, began) | {"widths": ours.widths}
@@ -418,6 +419,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, help="of practise")
     parser.add_argument("--steps", type=int, default=1000, help="of practise: training steps of the adaptors")
     parser.add_argument("--epochs", type=int, default=2000, help="of practise: passes of feature mimicking")
+    parser.add_argument("--precision", default="float32", help="of practise, in which all networks are trained")
     parser.add_argument("--results", type=Path, default=Path(__file__).with_name("latency"))
     parser.add_argument("--file", type=Path)
     args = parser.parse_args()

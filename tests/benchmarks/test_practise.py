@@ -51,11 +51,12 @@ def test_adaptors_begin_as_the_identity_around_the_gap_and_only_lower_the_distan
     assert {layer.name for layer in before} == {"one.conv2", "stem"}
     assert {layer.name for layer in behind} == {"enter", "head"}
     slim = module.without_blocks(net.model, (branch,))
-    plain = module.feature_distance(net, slim, IMAGES, 64)
-    with module.adaptors(slim, before, behind):
-        assert module.feature_distance(net, slim, IMAGES, 64) == pytest.approx(plain, rel=1e-4)
     settings = module.Settings(rate=1e-3, adaptor_steps=15)
-    assert module.recoverability(net, branch, IMAGES, settings) < plain
+    goal = module.Goal.of(net, IMAGES, settings)
+    plain = module.feature_distance(slim, goal, settings)
+    with module.adaptors(slim, before, behind):
+        assert module.feature_distance(slim, goal, settings) == pytest.approx(plain, rel=1e-4)
+    assert module.recoverability(net, branch, goal, settings) < plain
 
 
 def test_blocks_go_by_recoverability_per_time_until_the_latency_is_reached_and_the_rest_is_trained():
@@ -71,9 +72,8 @@ def test_blocks_go_by_recoverability_per_time_until_the_latency_is_reached_and_t
     assert done.dropped == tuple(done.scores)[: len(done.dropped)] and done.ratio >= 1.3
     gone = [b for b in deep().branches if b.name in done.dropped]
     untrained = module.without_blocks(deep().model, gone)
-    assert module.feature_distance(deep(), done.model, IMAGES, 64) < module.feature_distance(
-        deep(), untrained, IMAGES, 64
-    )
+    goal = module.Goal.of(deep(), IMAGES, settings)
+    assert module.feature_distance(done.model, goal, settings) < module.feature_distance(untrained, goal, settings)
     assert type(done.model) is Deep and done.model(images(2)).shape == (2, 5)
 
 
