@@ -90,6 +90,8 @@ def onnx_session(model: bytes | str, threads: int, profile: str | None = None) -
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     options.log_severity_level = 3
+    # Its idle threads would go on waiting at full speed while another session is timed.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     if profile is not None:
         options.enable_profiling, options.profile_file_prefix = True, profile
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
