@@ -81,8 +81,9 @@ class PruneConfig:
     """Descent steps of all units together, after the last: 0 is the paper's Algorithm 1, None is 10 times ``steps``,
     and 32 times in a thorough run."""
     augment: bool | None = None
-    """Flip images and shift them by up to an eighth in the joint steps, so that they do not overfit: always, never, or
-    (None) if these steps go through the images more than 16 times or the run is thorough."""
+    """Flip images, shift them by up to an eighth and blend half of them with others in the joint steps, so that they do
+    not overfit: always, never, or (None) if these steps go through the images more than 16 times or the run is
+    thorough."""
     rate: float = 0.04
     """Top learning rate of a unit's descent, relative to each tensor's own size."""
     joint_rate: float | None = None
@@ -104,8 +105,7 @@ class PruneConfig:
     """Give the same layer of every block the same width, so that one number in a config can say it."""
     multiple: int = 8
     """Widths come in multiples of this, as runtimes compute whole blocks of channels; 1 allows any width. Narrow
-    layers move in smaller steps, so that there are at least four, or eight steps larger than 8; the full width is
-    always allowed."""
+    layers move in smaller steps, so that there are at least four; the full width is always allowed."""
     energy: float = 0.25
     """Share of the sum of singular values that sets each unit's smallest width (Eqn. 5, Tab. 1)."""
     held_out: float = 0.125

@@ -7,7 +7,7 @@ from itertools import groupby
 from ldrf.units.unit import Unit
 
 STEPS = 4  # a unit has at least so many choices: one that is too narrow for that moves in smaller steps
-BLOCK = 8  # channels up to which it is four; larger blocks gain less, and only where there are twice as many choices
+BLOCK = 8  # channels that make a whole block, or half of one in kernels of AVX-512
 SMALLEST = 4  # channels that runtimes compute at once, at least: smaller steps than that gain nothing but choice
 
 Choices = Mapping[str, tuple[int, ...]]  # unit -> its widths to choose from, ascending; the last is its full width
@@ -17,10 +17,10 @@ def width_step(unit: Unit, multiple: int) -> int:
     """Neurons by which the unit's width moves, so that the outputs of its producer come in multiples.
 
     Steps of a narrow unit are halved, down to one where four channels are too many, until it has at least four of
-    them, or eight larger ones: with multiples of 16 it is 16 from a width of 128 on, 8 from 32 on, 4 from 16 on.
+    them: with multiples of 16 it is 16 from a width of 64 on, 8 from 32 on, 4 from 16 on.
     """
     step = _whole_step(unit, multiple)
-    while step > 1 and unit.width < (STEPS if step <= BLOCK else 2 * STEPS) * step:
+    while step > 1 and unit.width < STEPS * step:
         step = step // 2 if step > SMALLEST else 1
     return step
 
