@@ -2,7 +2,8 @@
 
 ``python benchmarks/imagenet.py mobilenet_v2-1.5x --imagenet FOLDER --weights FOLDER --work FOLDER`` prunes, resumes
 where it was killed, and notes the outcome in ``imagenet.json``. ``FOLDER`` has ``train``, ``unlabelled`` and ``val``.
-With ``--tune MINUTES`` the network that it left is fine-tuned without labels on the same pictures.
+With ``--tune MINUTES`` the network that it left is fine-tuned without labels on the same pictures. A network is too
+good on pictures that it was pruned on to be judged by them: ``--apart 300`` keeps so many of the 3,000 for that alone.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import ldrf
 from ldrf.data.cifar10 import normalise
 from ldrf.data.imagefolder import find_pictures, read_image
 from ldrf.data.sources import open_data
+from ldrf.finetuning.data import in_memory
 from ldrf.measuring.accuracy import measure_accuracy
 from ldrf.runtime.allocator import keep_large_blocks
 
@@ -45,34 +47,40 @@ CELLS = {
 }
 
 
-def calibration(folder: Path, images: int) -> list[Tensor]:
-    """Batches of 32 from the pictures of ``train`` and ``unlabelled``, in one random order."""
+def calibration(folder: Path, images: slice) -> list[Tensor]:
+    """Batches of 32 from the pictures of ``train`` and ``unlabelled``: a part of the 3,000 in one random order."""
     paths = [path for part in ("train", "unlabelled") for path in find_pictures(folder / part, "train").paths]
-    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0))[:images]
+    order = torch.randperm(len(paths), generator=torch.Generator().manual_seed(0))[:IMAGES][images]
     pictures = [normalise(read_image(paths[row])[None])[0] for row in order.tolist()]
     return list(torch.stack(pictures).split(32))
 
 
-def run_cell(cell: Cell, place: Path, imagenet: Path, weights: Path) -> dict[str, Any]:
+def run_cell(cell: Cell, place: Path, imagenet: Path, weights: Path, apart: int) -> dict[str, Any]:
     """Prune, and compare with the dense network on all validation images."""
     model, test = dense_model(cell.network, weights), open_data(f"imagefolder:{imagenet}", "test")
-    batches = calibration(imagenet, IMAGES)
+    batches = calibration(imagenet, slice(IMAGES - apart))
     result = ldrf.prune(model, batches, speedup=cell.speedup, config=cell.config, out=place, resume=place.exists())
     dense, slim = (asdict(measure_accuracy(network, test)) for network in (model, result.model))
     known = {key: result.as_dict()[key] for key in ("widths", "config", "seconds", "versions")}
-    return {"speedup": result.speedup, "images": IMAGES, "threads": torch.get_num_threads(), **known} | {
+    return {"speedup": result.speedup, "images": IMAGES - apart, "threads": torch.get_num_threads(), **known} | {
         "dense": dense,
         "slim": slim,
     }
 
 
-def tune_cell(cell: Cell, place: Path, imagenet: Path, weights: Path, minutes: float) -> dict[str, Any]:
+def tune_cell(
+    cell: Cell, place: Path, imagenet: Path, weights: Path, minutes: float, rate: float, apart: int
+) -> dict[str, Any]:
     """Fine-tune the network that a cell left towards the dense one, on the pictures that it was pruned on."""
     dense, test = dense_model(cell.network, weights), open_data(f"imagefolder:{imagenet}", "test")
-    result, images = ldrf.load_result(place, dense), torch.cat(calibration(imagenet, IMAGES))
-    config = ldrf.FinetuneConfig(minutes=minutes, epochs=100, precision=cell.config.precision)
-    tuned = ldrf.finetune(result, dense, images, config=config, resume=place.with_name(f"{place.name}.tuning"))
+    result, images = ldrf.load_result(place, dense), calibration(imagenet, slice(IMAGES - apart))
+    judging = calibration(imagenet, slice(IMAGES - apart, IMAGES)) if apart else None
+    config = ldrf.FinetuneConfig(minutes=minutes, epochs=100, rate=rate, precision=cell.config.precision)
+    batches = in_memory(result.model, images, labelled=False).sized(config.batch)
+    resume = place.with_name(f"{place.name}.tuning")
+    tuned = ldrf.finetune(result, dense, batches, held_out=judging, config=config, resume=resume)
     return {
+        "images": {"trained": IMAGES - apart, "apart": apart},
         "slim": asdict(measure_accuracy(tuned.model, test)),
         "minutes": minutes,
         "threads": torch.get_num_threads(),
@@ -87,13 +95,16 @@ def main() -> None:
     parser.add_argument("--weights", type=Path, required=True)
     parser.add_argument("--work", type=Path, required=True, help="where a run is kept while it goes on")
     parser.add_argument("--tune", type=float, metavar="MINUTES", help="fine-tune the pruned network so long")
+    parser.add_argument("--rate", type=float, default=0.01, help="top rate of the fine-tuning")
+    parser.add_argument("--apart", type=int, default=0, metavar="IMAGES", help="pictures that only judge it")
     args = parser.parse_args()
     keep_large_blocks()
-    cell, place = CELLS[args.cell], args.work / args.cell
+    cell, name = CELLS[args.cell], args.cell if not args.apart else f"{args.cell}-apart"
+    place, folders = args.work / name, (args.imagenet, args.weights)
     if args.tune:
-        name, outcome = f"{args.cell}-tuned", tune_cell(cell, place, args.imagenet, args.weights, args.tune)
+        name, outcome = f"{name}-tuned", tune_cell(cell, place, *folders, args.tune, args.rate, args.apart)
     else:
-        name, outcome = args.cell, run_cell(cell, place, args.imagenet, args.weights)
+        outcome = run_cell(cell, place, *folders, args.apart)
     done = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     RESULTS.write_text(json.dumps(done | {name: outcome}, indent=1) + "\n")
     print(name, {key: outcome[key] for key in ("speedup", "dense", "slim") if key in outcome})
