@@ -15,20 +15,36 @@ from ldrf.runtime.processes import sum_over
 
 @torch.no_grad()
 def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[str, ...]:
-    """Names of the blocks inside both networks whose outputs still have the same shape, such as a ResNet's."""
-    blocks = [name for name, module in slim.named_modules() if name and any(module.children())]
-    shared = [name for name in blocks if _has(dense, name)]
-    with taps(dense, shared) as theirs, taps(slim, shared) as mine:
+    """Names of the blocks inside both networks whose outputs still have the same shape, such as a ResNet's.
+
+    A plain chain has no such blocks: there they are its layers that keep their width.
+    """
+    modules = [name for name, _ in slim.named_modules() if name and _has(dense, name)]
+    blocks = [name for name in modules if any(slim.get_submodule(name).children())]
+    return _of_one_shape(dense, slim, inputs, blocks) or _of_one_shape(
+        dense, slim, inputs, [name for name in modules if _is_layer(slim.get_submodule(name))]
+    )
+
+
+def _of_one_shape(dense: nn.Module, slim: nn.Module, inputs: Inputs, names: Sequence[str]) -> tuple[str, ...]:
+    """Those of the modules that give the same shape in both networks, and not the networks' outputs."""
+    with taps(dense, names) as theirs, taps(slim, names) as mine:
         final = {id(t) for t in pytree.tree_leaves(inputs.call(slim))}
         inputs.call(dense)
     points: dict[int, str] = {}  # a block and the last block inside it give one and the same tensor
-    for name in shared:
+    for name in names:
         one, other = mine.get(name), theirs.get(name)
         if not (isinstance(one, Tensor) and isinstance(other, Tensor)) or id(one) in final:
             continue
         if one.shape == other.shape and one.ndim > 1 and one.is_floating_point():
             points.setdefault(id(one), name)
     return tuple(points.values())
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Whether a module maps several inputs to several outputs by a weight of its own."""
+    weight = getattr(module, "weight", None)
+    return isinstance(weight, Tensor) and weight.ndim > 1
 
 
 def _has(model: nn.Module, name: str) -> bool:

@@ -17,6 +17,31 @@ def test_blocks_that_kept_their_shape_are_meeting_points(pruned):
     assert meeting_points(make(Chain), pruned(Chain).model, inputs) == ()
 
 
+def test_layers_that_kept_their_width_are_meeting_points_of_a_plain_chain():
+    inputs = Inputs((images(2),), {})
+    assert meeting_points(make(Chain), Chain(first=6).eval(), inputs) == ("conv2",)
+    assert meeting_points(make(Chain), Chain(second=8).eval(), inputs) == ("conv1",)
+
+
+def test_a_layer_with_an_activation_in_place_is_compared_behind_it():
+    dense, slim = (
+        torch.nn.Sequential(
+            torch.nn.Linear(4, width), torch.nn.Linear(width, 6), torch.nn.ReLU(inplace=True), torch.nn.Linear(6, 2)
+        )
+        for width in (8, 3)
+    )
+    x = torch.randn(5, 4)
+    points = meeting_points(dense, slim, Inputs((x,), {}))
+    assert points == ("1",)
+    with taps(slim, points) as mine:
+        slim(x)
+    with torch.no_grad(), taps(dense, points) as theirs:
+        dense(x)
+    assert torch.equal(theirs["1"], dense[:2](x).relu())
+    embedding_distance(mine, theirs).backward()
+    assert float(slim[0].weight.grad.abs().sum()) > 0 and slim[3].weight.grad is None
+
+
 def test_a_block_and_the_last_one_inside_it_count_once():
     model = torch.nn.Sequential(
         torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(4, 4)), torch.nn.Sequential(torch.nn.ReLU())),
