@@ -7,8 +7,8 @@ from torch import Tensor
 from ldrf.inputs import Inputs
 
 
-def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool) -> Inputs:
-    """The inputs flipped, shifted and perhaps blended where they are one batch of images; others as they are."""
+def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool = True) -> Inputs:
+    """The inputs flipped, shifted and blended where they are one batch of images; others as they are."""
     images = inputs.tensors()
     if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
         return inputs

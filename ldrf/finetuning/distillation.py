@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
+from ldrf.algebra.squared_gap import squared_gap
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
@@ -17,13 +18,17 @@ from ldrf.runtime.processes import sum_over
 def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[str, ...]:
     """Names of the blocks inside both networks whose outputs still have the same shape, such as a ResNet's.
 
-    A plain chain has no such blocks: there they are its layers that keep their width.
+    A plain chain has no such blocks: there they are its layers that keep their width. Layers in front of a norm are
+    left out, as what they give is scaled anew there.
     """
-    modules = [name for name, _ in slim.named_modules() if name and _has(dense, name)]
-    blocks = [name for name in modules if any(slim.get_submodule(name).children())]
-    return _of_one_shape(dense, slim, inputs, blocks) or _of_one_shape(
-        dense, slim, inputs, [name for name in modules if _is_layer(slim.get_submodule(name))]
-    )
+    modules = {name: module for name, module in slim.named_modules() if name and _has(dense, name)}
+    blocks = [name for name, module in modules.items() if any(module.children())]
+    points = _of_one_shape(dense, slim, inputs, blocks)
+    if points:
+        return points
+    scaled = _before_norms(slim, inputs)
+    layers = [name for name, module in modules.items() if _is_layer(module) and name not in scaled]
+    return _of_one_shape(dense, slim, inputs, layers)
 
 
 def _of_one_shape(dense: nn.Module, slim: nn.Module, inputs: Inputs, names: Sequence[str]) -> tuple[str, ...]:
@@ -41,10 +46,24 @@ def _of_one_shape(dense: nn.Module, slim: nn.Module, inputs: Inputs, names: Sequ
     return tuple(points.values())
 
 
+def _before_norms(model: nn.Module, inputs: Inputs) -> set[str]:
+    """Modules whose output a BatchNorm reads."""
+    names = [name for name, _ in model.named_modules() if name]
+    read: set[int] = set()
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    handles = [norm.register_forward_pre_hook(lambda _m, given: read.add(id(given[0]))) for norm in norms]
+    try:
+        with taps(model, names) as outputs:
+            inputs.call(model)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return {name for name, output in outputs.items() if id(output) in read}
+
+
 def _is_layer(module: nn.Module) -> bool:
-    """Whether a module maps several inputs to several outputs by a weight of its own."""
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, Tensor) and weight.ndim > 1
+    """Whether a module has a weight of its own: a convolution, a linear layer, or a norm behind one."""
+    return isinstance(getattr(module, "weight", None), Tensor)
 
 
 def _has(model: nn.Module, name: str) -> bool:
@@ -111,8 +130,8 @@ def _floats(outputs: Any) -> list[Tensor]:
 
 def _relative(mine: Tensor, theirs: Tensor, spread: Variance) -> Tensor:
     """In float32 whatever precision they were computed in."""
-    mine, theirs = mine.float(), theirs.float()
-    return (mine - theirs).square().mean() / spread(theirs).clamp_min(1e-12)
+    theirs = theirs.float()
+    return squared_gap(mine, theirs) / (theirs.numel() * spread(theirs).clamp_min(1e-12))
 
 
 def _mean(parts: list[Tensor]) -> Tensor:

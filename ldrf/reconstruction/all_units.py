@@ -7,13 +7,14 @@ the layers that were solved move together towards the dense values of all goals 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ldrf.algebra.descent import Keeper, descend, filled, leaves, scaled
 from ldrf.algebra.muon import Muon
+from ldrf.algebra.squared_gap import squared_gap
 from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
@@ -80,32 +81,6 @@ class _Tensors(NamedTuple):
     full_biases: dict[str, Any]
 
 
-class SquaredGap(torch.autograd.Function):
-    """The summed squared difference of two values, in float32 whatever precision they were computed in.
-
-    Rows count with the square of their factors, where these are given. Maps are large, so each is gone through as
-    seldom as can be, and the gradient lies in memory as they do, which that of ``mse_loss`` does not.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, mine: Tensor, theirs: Tensor, factors: Tensor | None) -> Tensor:
-        gap = mine.float().sub_(theirs) if mine.dtype != torch.float32 else mine - theirs
-        gap = gap if factors is None else gap.mul_(factors)
-        ctx.save_for_backward(gap.to(mine.dtype), factors)
-        return torch.linalg.vector_norm(gap).square()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        gap, factors = ctx.saved_tensors
-        gradient = gap * (2 * gradients[0]).to(gap.dtype)
-        return gradient if factors is None else gradient * factors.to(gap.dtype), None, None
-
-
-def squared_gap(mine: Tensor, theirs: Tensor, factors: Tensor | None = None) -> Tensor:
-    """:class:`SquaredGap` as a function."""
-    return cast(Tensor, SquaredGap.apply(mine, theirs, factors))
-
-
 @dataclass(frozen=True)
 class _Descent:
     """All units of a network on their way to the goals; ``goals`` says what a squared distance counts at each."""
@@ -127,7 +102,7 @@ class _Descent:
         def losses(chunk: int) -> Iterator[Tensor]:
             whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
             if augments:  # also where this process has no images of it: randomness goes on alike in all of them
-                whole = augmented(whole, generator, calibration.starts[chunk], size, blended=False)
+                whole = augmented(whole, generator, calibration.starts[chunk], size)
             pieces = -(-size // images)
             for piece in range(pieces):
                 tensors = summed_gradients(*(tensor() for tensor in leaves(moving)))

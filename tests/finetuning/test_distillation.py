@@ -17,10 +17,10 @@ def test_blocks_that_kept_their_shape_are_meeting_points(pruned):
     assert meeting_points(make(Chain), pruned(Chain).model, inputs) == ()
 
 
-def test_layers_that_kept_their_width_are_meeting_points_of_a_plain_chain():
+def test_layers_that_kept_their_width_are_meeting_points_of_a_plain_chain_behind_their_norms():
     inputs = Inputs((images(2),), {})
-    assert meeting_points(make(Chain), Chain(first=6).eval(), inputs) == ("conv2",)
-    assert meeting_points(make(Chain), Chain(second=8).eval(), inputs) == ("conv1",)
+    assert meeting_points(make(Chain), Chain(first=6).eval(), inputs) == ("bn2",)
+    assert meeting_points(make(Chain), Chain(second=8).eval(), inputs) == ("bn1",)
 
 
 def test_a_layer_with_an_activation_in_place_is_compared_behind_it():
