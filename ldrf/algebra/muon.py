@@ -15,27 +15,39 @@ SHARE = 0.3  # a matrix moves by this share of the rate, so that one rate suits 
 MOMENTUM = 0.95
 CURVE = (3.4445, -4.7750, 2.0315)  # odd polynomial that lifts singular values towards 1, five times over
 ROUNDS = 5
+LARGE = 128  # smaller side from which on products in a lower precision take less time
 WIDEST = 1024  # the smaller side up to which a step's products are worth their time; wider ones move by Adam
 
 
 class Muon(torch.optim.Optimizer):
     """Matrices and convolutions move along their orthogonalised gradients, all other tensors by Adam.
 
-    A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it.
+    A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it. Directions need no
+    more than the ``precision`` of the gradients: products of large matrices are in it.
     """
 
     def __init__(
-        self, params: Iterable[Tensor] | Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.999)
+        self,
+        params: Iterable[Tensor] | Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        precision: str = "float32",
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas})
+        self.precision: torch.dtype = getattr(torch, precision)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for tensor in group["params"]:
-                if tensor.grad is not None:
-                    move = _matrix_step if is_matrix(tensor) else _adam_step
-                    tensor.sub_(move(tensor.grad, self.state[tensor], group["betas"]), alpha=group["lr"])
+                if tensor.grad is None:
+                    continue
+                state = self.state[tensor]
+                if is_matrix(tensor):
+                    step = _matrix_step(tensor.grad, state, self.precision)
+                else:
+                    step = _adam_step(tensor.grad, state, group["betas"])
+                tensor.sub_(step, alpha=group["lr"])
 
 
 def is_matrix(tensor: Tensor) -> bool:
@@ -43,11 +55,11 @@ def is_matrix(tensor: Tensor) -> bool:
     return tensor.ndim > 1 and tensor.shape[1] > 1 and 1 < min(tensor.flatten(1).shape) <= WIDEST
 
 
-def _matrix_step(gradient: Tensor, state: dict[str, Any], _betas: tuple[float, float]) -> Tensor:
+def _matrix_step(gradient: Tensor, state: dict[str, Any], precision: torch.dtype) -> Tensor:
     """Muon's step: the orthogonalised mean of the gradients, its root mean square ``SHARE``."""
     mean = state.setdefault("mean", torch.zeros_like(gradient))
     mean.lerp_(gradient, 1 - MOMENTUM)
-    step = orthogonalised(gradient.lerp(mean, MOMENTUM).flatten(1)).reshape(gradient.shape)
+    step = orthogonalised(gradient.lerp(mean, MOMENTUM).flatten(1), precision).reshape(gradient.shape)
     return step * (SHARE / step.square().mean().sqrt().clamp_min(1e-12))
 
 
@@ -61,16 +73,23 @@ def _adam_step(gradient: Tensor, state: dict[str, Any], betas: tuple[float, floa
     return (mean / first) / ((square / second).sqrt() + 1e-8)
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
+def orthogonalised(matrix: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
     """The matrix [m, n] with its singular values brought near 1, by products alone.
 
-    The rounds are done on the Gram matrix of the smaller side; the larger side comes in twice.
+    The rounds are done on the Gram matrix of the smaller side; the larger side comes in twice. All are polynomials of
+    that matrix, so their order does not matter.
     """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x = wide / (wide.norm() + 1e-12)
-    gram, turn = x @ x.T, torch.eye(len(x), dtype=x.dtype, device=x.device)
+    now, turn, half = x @ x.T, None, precision if len(x) >= LARGE else torch.float32
     a, b, c = CURVE
-    for _ in range(ROUNDS):
-        now = turn @ gram @ turn.T  # Gram matrix of turn @ x
-        turn = torch.addmm(turn, torch.addmm(now, now, now, beta=b, alpha=c), turn, beta=a)
-    return turn @ x if wide is matrix else (turn @ x).T
+    for left in reversed(range(ROUNDS)):
+        gram = now.to(half)  # of turn @ x
+        lift = torch.add(b * now, gram @ gram, alpha=c)
+        lift.diagonal().add_(a)
+        lift = lift.to(half)
+        turn = lift if turn is None else lift @ turn
+        now = (lift @ gram @ lift).to(now.dtype) if left else now
+    assert turn is not None
+    turned = (turn @ x.to(half)).to(matrix.dtype)
+    return turned if wide is matrix else turned.T

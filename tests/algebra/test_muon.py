@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ldrf.algebra.muon import SHARE, Muon, is_matrix, orthogonalised
+from ldrf.algebra.muon import LARGE, SHARE, Muon, is_matrix, orthogonalised
 
 
 def drawn(*shape: int, seed: int = 0) -> Tensor:
@@ -98,3 +98,16 @@ def test_a_state_that_is_stored_goes_on_the_same():
         return torch.cat([t.detach().flatten() for t in tensors])
 
     assert torch.equal(run(True), run(False))
+
+
+@pytest.mark.parametrize("shape", [(160, 300), (300, 160), (40, 30)])
+def test_large_matrices_may_be_turned_in_the_precision_of_their_gradients(shape: tuple[int, int]):
+    matrix = drawn(*shape)
+    exact, rounded = orthogonalised(matrix), orthogonalised(matrix, torch.bfloat16)
+    assert rounded.dtype == matrix.dtype
+    gap = float((rounded - exact).norm() / exact.norm())
+    assert gap < 0.03 if min(shape) >= LARGE else gap == 0
+    tensor = matrix.clone().requires_grad_()
+    tensor.sin().sum().backward()
+    Muon([tensor], lr=0.1, precision="bfloat16").step()
+    assert float((tensor.detach() - matrix).square().mean().sqrt()) == pytest.approx(0.1 * SHARE, rel=1e-3)
