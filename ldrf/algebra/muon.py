@@ -11,43 +11,34 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ldrf.runtime.device import has_bfloat16
+
 SHARE = 0.3  # a matrix moves by this share of the rate, so that one rate suits it and what moves by Adam
 MOMENTUM = 0.95
 CURVE = (3.4445, -4.7750, 2.0315)  # odd polynomial that lifts singular values towards 1, five times over
 ROUNDS = 5
-LARGE = 128  # smaller side from which on products in a lower precision take less time
+LARGE = 128  # smaller side from which on products in bfloat16 take less time, where a processor has them
 WIDEST = 1024  # the smaller side up to which a step's products are worth their time; wider ones move by Adam
 
 
 class Muon(torch.optim.Optimizer):
     """Matrices and convolutions move along their orthogonalised gradients, all other tensors by Adam.
 
-    A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it. Directions need no
-    more than the ``precision`` of the gradients: products of large matrices are in it.
+    A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it.
     """
 
     def __init__(
-        self,
-        params: Iterable[Tensor] | Iterable[dict[str, Any]],
-        lr: float,
-        betas: tuple[float, float] = (0.9, 0.999),
-        precision: str = "float32",
+        self, params: Iterable[Tensor] | Iterable[dict[str, Any]], lr: float, betas: tuple[float, float] = (0.9, 0.999)
     ) -> None:
         super().__init__(params, {"lr": lr, "betas": betas})
-        self.precision: torch.dtype = getattr(torch, precision)
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         for group in self.param_groups:
             for tensor in group["params"]:
-                if tensor.grad is None:
-                    continue
-                state = self.state[tensor]
-                if is_matrix(tensor):
-                    step = _matrix_step(tensor.grad, state, self.precision)
-                else:
-                    step = _adam_step(tensor.grad, state, group["betas"])
-                tensor.sub_(step, alpha=group["lr"])
+                if tensor.grad is not None:
+                    move = _matrix_step if is_matrix(tensor) else _adam_step
+                    tensor.sub_(move(tensor.grad, self.state[tensor], group["betas"]), alpha=group["lr"])
 
 
 def is_matrix(tensor: Tensor) -> bool:
@@ -55,11 +46,13 @@ def is_matrix(tensor: Tensor) -> bool:
     return tensor.ndim > 1 and tensor.shape[1] > 1 and 1 < min(tensor.flatten(1).shape) <= WIDEST
 
 
-def _matrix_step(gradient: Tensor, state: dict[str, Any], precision: torch.dtype) -> Tensor:
+def _matrix_step(gradient: Tensor, state: dict[str, Any], _betas: tuple[float, float]) -> Tensor:
     """Muon's step: the orthogonalised mean of the gradients, its root mean square ``SHARE``."""
     mean = state.setdefault("mean", torch.zeros_like(gradient))
     mean.lerp_(gradient, 1 - MOMENTUM)
-    step = orthogonalised(gradient.lerp(mean, MOMENTUM).flatten(1), precision).reshape(gradient.shape)
+    direction = gradient.lerp(mean, MOMENTUM).flatten(1)
+    large = min(direction.shape) >= LARGE and has_bfloat16(direction.device)
+    step = orthogonalised(direction, torch.bfloat16 if large else torch.float32).reshape(gradient.shape)
     return step * (SHARE / step.square().mean().sqrt().clamp_min(1e-12))
 
 
@@ -77,19 +70,20 @@ def orthogonalised(matrix: Tensor, precision: torch.dtype = torch.float32) -> Te
     """The matrix [m, n] with its singular values brought near 1, by products alone.
 
     The rounds are done on the Gram matrix of the smaller side; the larger side comes in twice. All are polynomials of
-    that matrix, so their order does not matter.
+    that matrix, so their order does not matter. Directions need no more than two digits: products may be in a lower
+    ``precision``.
     """
     wide = matrix if matrix.shape[0] <= matrix.shape[1] else matrix.T
     x = wide / (wide.norm() + 1e-12)
-    now, turn, half = x @ x.T, None, precision if len(x) >= LARGE else torch.float32
+    now, turn = x @ x.T, None
     a, b, c = CURVE
     for left in reversed(range(ROUNDS)):
-        gram = now.to(half)  # of turn @ x
+        gram = now.to(precision)  # of turn @ x
         lift = torch.add(b * now, gram @ gram, alpha=c)
         lift.diagonal().add_(a)
-        lift = lift.to(half)
+        lift = lift.to(precision)
         turn = lift if turn is None else lift @ turn
         now = (lift @ gram @ lift).to(now.dtype) if left else now
     assert turn is not None
-    turned = (turn @ x.to(half)).to(matrix.dtype)
+    turned = (turn @ x.to(precision)).to(matrix.dtype)
     return turned if wide is matrix else turned.T

@@ -71,7 +71,7 @@ def finetune(
     if not force_teacher:
         carried = vars(unwrapped(start)).get(CARRIED, {})
         check_teacher(dense, slim.checksums if isinstance(slim, PruneResult) else carried.get("checksums"))
-    run = TuningRun.of(start, config.rate, find_device(device, start), config.optimiser, config.precision)
+    run = TuningRun.of(start, config.rate, find_device(device, start), config.optimiser)
     with telling_of_parts(slim.parts if isinstance(slim, PruneResult) else ()):
         training, judging = _split(run.student, batches, held_out, config)
         example = _example(run, judging, config, held_out is not None, _fixes_batch(slim))

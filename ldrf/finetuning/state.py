@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ldrf.algebra.muon import Muon
-from ldrf.config import Optimiser, Precision
+from ldrf.config import Optimiser
 from ldrf.errors import LdrfError
 from ldrf.files.checksums import state_checksum
 from ldrf.files.tensor_files import read_torch
@@ -40,17 +40,12 @@ class TuningRun:
 
     @classmethod
     def of(
-        cls,
-        start: nn.Module,
-        rate: float,
-        device: torch.device | None = None,
-        optimiser: Optimiser = "muon",
-        precision: Precision = "float32",
+        cls, start: nn.Module, rate: float, device: torch.device | None = None, optimiser: Optimiser = "muon"
     ) -> "TuningRun":
-        """A run that begins with the weights of ``start``, kept in float32 on ``device`` or where they are."""
+        """A run that begins with the weights of ``start``, trained in float32 on ``device`` or where they are."""
         student = copy.deepcopy(start).float().to(device or model_device(start)).requires_grad_(True)
         average = copy.deepcopy(student).requires_grad_(False).eval()
-        moved = OPTIMISERS[optimiser](list(student.parameters()), rate, precision)
+        moved = OPTIMISERS[optimiser](list(student.parameters()), rate)
         return cls(student, average, moved, copied(start.state_dict()))
 
     def set_rate(self, rate: float) -> None:
@@ -91,17 +86,17 @@ class TuningRun:
             self.best = copied(self.average.state_dict())
 
 
-def _muon(parameters: list[nn.Parameter], rate: float, precision: Precision) -> torch.optim.Optimizer:
-    return Muon([{"params": [p], "size": _size(p)} for p in parameters], lr=rate, precision=precision)
+def _muon(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
+    return Muon([{"params": [p], "size": _size(p)} for p in parameters], lr=rate)
 
 
-def _sgd(parameters: list[nn.Parameter], rate: float, _precision: Precision) -> torch.optim.Optimizer:
+def _sgd(parameters: list[nn.Parameter], rate: float) -> torch.optim.Optimizer:
     """Matrices and kernels decay, biases and norms do not."""
     groups = [{"params": [p], "size": 1.0, "weight_decay": DECAY if p.ndim > 1 else 0.0} for p in parameters]
     return torch.optim.SGD(groups, lr=rate, momentum=MOMENTUM)
 
 
-OPTIMISERS: dict[Optimiser, Callable[[list[nn.Parameter], float, Precision], torch.optim.Optimizer]] = {
+OPTIMISERS: dict[Optimiser, Callable[[list[nn.Parameter], float], torch.optim.Optimizer]] = {
     "muon": _muon,
     "sgd": _sgd,
 }

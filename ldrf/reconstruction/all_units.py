@@ -114,8 +114,7 @@ class _Descent:
                 gaps = [w * squared_gap(mine[n], theirs.values[n], theirs.factors[n]) for n, w in self.goals.items()]
                 yield torch.stack(gaps).sum() / size
 
-        muon = partial(Muon, precision=config.precision)
-        together = partial(descend, optimiser_of=muon, bar="together", keeper=keeper, generator=generator)
+        together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
         together(leaves(moving), losses, calibration.fitting, steps, config.rate_together, config.seed)
         with torch.no_grad():
             return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))

@@ -6,7 +6,7 @@ Written against ``torch.accelerator``, so that CUDA, ROCm, XPU and MPS take one 
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -101,6 +101,15 @@ def forward_precision(device: torch.device, precision: str) -> AbstractContextMa
     if precision == "float32":
         return nullcontext()
     return torch.autocast(device.type, getattr(torch, precision))
+
+
+@cache
+def has_bfloat16(device: torch.device) -> bool:
+    """Whether a processor or graphics card has products of bfloat16 of its own, which are faster than float32's."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_capability(device) >= (8, 0)
+    told = (getattr(torch.cpu, name, None) for name in ("_is_avx512_bf16_supported", "_is_amx_tile_supported"))
+    return device.type == CPU.type and any(ask() for ask in told if ask is not None)
 
 
 def device_name(device: torch.device) -> str:
