@@ -14,16 +14,28 @@ from ldrf.runtime.progress import progress
 
 
 class Scaled:
-    """A tensor that moves in units of its own root mean square, so that one learning rate suits all tensors."""
+    """A tensor that moves in units of its own root mean square, so that one learning rate suits all tensors.
+
+    The channels of a depthwise kernel [n, 1, ...] each have a size of their own: folded norms make some far larger.
+    """
 
     def __init__(self, start: Tensor) -> None:
         self.start = start.detach().clone()
-        self.size = float(start.square().mean().sqrt()) + 1e-6
+        self.size = _channel_sizes(start) if start.ndim > 2 and start.shape[1] == 1 else _size(start)
         self.delta = torch.zeros_like(self.start, requires_grad=True)
 
     def __call__(self) -> Tensor:
         """The tensor where it stands now."""
         return self.start + self.size * self.delta
+
+
+def _size(tensor: Tensor) -> float:
+    return float(tensor.square().mean().sqrt()) + 1e-6
+
+
+def _channel_sizes(kernel: Tensor) -> Tensor:
+    """The size of each channel's kernel, [n, 1, ...]."""
+    return kernel.detach().flatten(1).square().mean(1).sqrt().view(-1, *[1] * (kernel.ndim - 1)) + 1e-6
 
 
 def scaled(tensors: Any) -> Any:

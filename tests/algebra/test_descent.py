@@ -136,3 +136,13 @@ def test_a_descent_that_goes_on_from_where_it_was_kept_ends_with_the_same_bits(o
     resumed = moved(Memory(*memory.standings[:5]))
     assert all(map(torch.equal, whole, resumed))
     assert not any(map(torch.equal, whole, moved(Memory(Standing(12, memory.standings[4].tensors)))))
+
+
+def test_the_channels_of_a_depthwise_kernel_move_by_their_own_size():
+    start = torch.tensor([100.0, 1.0, 0.01]).view(3, 1, 1, 1) * torch.ones(3, 1, 3, 3)
+    kernel, matrix = Scaled(start), Scaled(start.repeat(1, 2, 1, 1))
+    with torch.no_grad():
+        kernel.delta.fill_(0.5)
+        matrix.delta.fill_(0.5)
+    assert torch.allclose(kernel(), 1.5 * start, rtol=1e-3)
+    assert torch.allclose(matrix() - matrix.start, torch.full_like(matrix.start, 0.5 * 57.74), rtol=1e-3)
