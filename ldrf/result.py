@@ -258,7 +258,9 @@ class FinetuneResult:
 
     def headline(self) -> str:
         trained, judged = self.images
-        where = f"at epoch {self.best_epoch} of {len(self.epochs)}" if self.best_epoch else "no epoch was better"
+        nearest = "" if self.measure == "accuracy" else ", the nearest to the dense outputs"
+        best = f"at epoch {self.best_epoch} of {len(self.epochs)}{nearest}"
+        where = best if self.best_epoch else "no epoch was better"
         return (
             f"{self.measure} {self.began:.2%} -> {self.ended:.2%} on {judged:,} held-out images ({where}; "
             f"trained on {trained:,})"

@@ -1,7 +1,7 @@
 """Fine-tune a slim model towards the dense one, without labels, with them, or both (Sec. "VGG-9 on CIFAR-10").
 
-A part of the images only judges. The best state by that judgement is handed back, the slim model itself among the
-candidates: fine-tuning never ends worse than it began on those images.
+A part of the images only judges: without labels by the distance of the outputs from the dense ones, with labels by
+the share of right answers. The best state by that is handed back, the slim model itself among the candidates.
 """
 
 import copy

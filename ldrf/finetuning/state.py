@@ -68,20 +68,19 @@ class TuningRun:
                 mean.copy_(mine[name])
 
     def begin(self, score: float, distance: float, judged: int) -> None:
-        """Note what the start is worth: the score to beat, or to meet at a smaller distance."""
+        """Note what the start is worth: the score to beat, or the distance."""
         self.began, self.judged = score, judged
         self.best_score, self.best_distance = score, distance
 
     def add(self, epoch: Epoch, by_score: bool) -> None:
         """Note an epoch, and its weights if they are the best so far.
 
-        Without labels the distance decides among those that score no less than the start: some hundred images tell it
-        far more exactly than a count of equal answers.
+        Without labels the distance decides. Some hundred images tell it far more exactly than a count of equal answers,
+        and equal answers on images that the dense network was trained on say little of others.
         """
         self.epochs.append(epoch)
         higher = (epoch.score, -epoch.distance) > (self.best_score, -self.best_distance)
-        nearer = epoch.score >= self.began and epoch.distance < self.best_distance
-        if higher if by_score else nearer:
+        if higher if by_score else epoch.distance < self.best_distance:
             self.best_score, self.best_distance, self.best_epoch = epoch.score, epoch.distance, epoch.epoch
             self.best = copied(self.average.state_dict())
 

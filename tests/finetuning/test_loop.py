@@ -1,4 +1,4 @@
-"""Fine-tuning gets closer to the dense network, never ends worse than it began, and resumes after a kill."""
+"""Fine-tuning gets closer to the dense network, never ends further from it, and resumes after a kill."""
 
 import copy
 import json
@@ -77,10 +77,11 @@ def test_neither_model_nor_the_random_state_is_touched(pruned, dense):
 
 @pytest.mark.filterwarnings("ignore::ldrf.errors.LdrfWarning")
 @pytest.mark.parametrize("rate", [10.0, 1e-9])
-def test_it_never_ends_worse_than_it_began(pruned, dense, rate):
-    slim = pruned(Residual).model
-    tuned = ldrf.finetune(slim, dense, [images(48)], config=replace(CONFIG, rate=rate, ema=0.0))
-    assert tuned.ended >= tuned.began
+def test_it_never_ends_further_from_the_dense_outputs_than_it_began(pruned, dense, rate):
+    slim, judging = pruned(Residual).model, images(24, seed=3)
+    config = replace(CONFIG, rate=rate, ema=0.0)
+    tuned = ldrf.finetune(slim, dense, [images(48)], held_out=[judging], config=config)
+    assert distance(tuned.model, dense, judging) <= distance(slim, dense, judging)
     assert tuned.best_epoch > 0 or same(tuned.model, slim)
     if rate == 10.0:
         assert tuned.best_epoch == 0 and "no epoch was better" in str(tuned)

@@ -8,7 +8,7 @@ from networks import Residual, images, make
 from torch import nn
 
 import ldrf
-from ldrf.algebra.muon import SHARE
+from ldrf.algebra.muon import SHARE, SLOW
 from ldrf.errors import LdrfError
 from ldrf.finetuning.state import TuningRun, keep, resumed
 from ldrf.result import Epoch
@@ -74,8 +74,8 @@ def test_counters_are_taken_over_as_they_are():
     assert int(run.average.get_buffer("num_batches_tracked")) == 3
 
 
-@pytest.mark.parametrize(("by_score", "best"), [(False, 3), (True, 2)])
-def test_the_best_is_the_nearest_that_scores_no_less_or_with_labels_the_highest(by_score, best):
+@pytest.mark.parametrize(("by_score", "best"), [(False, 1), (True, 2)])
+def test_the_best_is_the_nearest_whatever_it_scores_or_with_labels_the_highest(by_score, best):
     run = TuningRun.of(nn.Linear(2, 2), 1e-3)
     run.begin(0.9, 0.5, 100)
     for number, (score, distance) in enumerate([(0.89, 0.1), (0.95, 0.45), (0.9, 0.4), (0.94, 0.42)], 1):
@@ -110,4 +110,4 @@ def test_every_tensor_moves_by_a_share_of_its_size():
     run.optimiser.step()
     moved = run.student.state_dict()
     assert float((moved["weight"] - 3).square().mean().sqrt()) == pytest.approx(SHARE * 0.3, rel=1e-4)
-    assert torch.allclose(moved["bias"], torch.tensor(-0.001))
+    assert torch.allclose(moved["bias"], torch.tensor(-0.001 * SLOW))
