@@ -19,18 +19,20 @@ from ldrf.calibration.augmentation import augmented
 from ldrf.calibration.network import Network
 from ldrf.config import PruneConfig
 from ldrf.inputs import Inputs
-from ldrf.reconstruction.goals import DenseValues, goal_weights, meeting_points, values_at
+from ldrf.reconstruction.goals import DenseValues, Goals, goal_weights, meeting_points, values_at
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
 from ldrf.runtime.device import CPU, forward_precision
-from ldrf.runtime.processes import agreed, count, no_loss, summed_gradients
+from ldrf.runtime.processes import agreed, count, no_loss, sum_number, summed_gradients
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values
 from ldrf.tracing.trace import Layer
 from ldrf.units.grouping import activation_behind
 
 MANY = 16  # passes over the images above which they are augmented, as the steps would overfit
+PROBE, LEAST, MOST = 16, 10, 20  # a 16th of the steps, at most 20, tell whether a rate leads nearer; under 10 do not
+TRIES, JUDGING = 3, 4  # rates that are looked at, and held-out chunks they are judged by, at most
 COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
 
 
@@ -93,31 +95,71 @@ class _Descent:
 
     def run(self, steps: int, keeper: Keeper | None) -> Weights:
         """The slim weights after so many steps."""
+        return self._slim(self._moved(steps, self._rate(steps), keeper))
+
+    def _rate(self, steps: int) -> float:
+        """The configured rate, or a quarter of it as often as a few steps lead away from held-out goals."""
+        rate, few = self.config.rate_together, min(steps // PROBE, MOST)
+        if few < LEAST:
+            return rate
+        start = self._gap(self._start())
+        for _ in range(TRIES):
+            if self._gap(self._moved(few, rate)) < start:
+                return rate
+            rate /= 4
+        return rate
+
+    def _moved(self, steps: int, rate: float, keeper: Keeper | None = None) -> _Tensors:
+        """The tensors after so many steps."""
         calibration, config = self.network.calibration, self.config
-        augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
+        augments = config.steps_together > MANY * len(calibration.fitting) if config.augment is None else config.augment
         moving: _Tensors = scaled(self._start())
-        images, dense = self._images_at_once(), DenseValues(self.network, self.goals, config, fixed=not augments)
+        dense = DenseValues(self.network, self.goals, config, fixed=not augments)
         generator = torch.Generator().manual_seed(config.seed)
 
         def losses(chunk: int) -> Iterator[Tensor]:
             whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
             if augments:  # also where this process has no images of it: randomness goes on alike in all of them
                 whole = augmented(whole, generator, calibration.starts[chunk], size)
-            pieces = -(-size // images)
-            for piece in range(pieces):
+            for piece, part in self._pieces(whole, size):
                 tensors = summed_gradients(*(tensor() for tensor in leaves(moving)))
-                part = whole.map(lambda t, piece=piece: t[piece::pieces])
                 if not part.rows:
                     yield no_loss(tensors)
                     continue
-                theirs, mine = dense(chunk, piece, part), self._values(filled(moving, tensors), part, chunk)
-                gaps = [w * squared_gap(mine[n], theirs.values[n], theirs.factors[n]) for n, w in self.goals.items()]
-                yield torch.stack(gaps).sum() / size
+                yield self._loss(filled(moving, tensors), dense(chunk, piece, part), part, chunk)
 
-        together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
-        together(leaves(moving), losses, calibration.fitting, steps, config.rate_together, config.seed)
+        together = partial(descend, optimiser_of=Muon, keeper=keeper, generator=generator)
+        bar = "together" if steps == config.steps_together else "rate"
+        together(leaves(moving), losses, calibration.fitting, steps, rate, config.seed, bar=bar)
         with torch.no_grad():
-            return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
+            return filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)])
+
+    @torch.no_grad()
+    def _gap(self, tensors: _Tensors) -> float:
+        """The loss on some held-out images, in all processes together."""
+        calibration, dense, total = (
+            self.network.calibration,
+            DenseValues(self.network, self.goals, self.config, False),
+            0.0,
+        )
+        for chunk in sorted(calibration.held_out)[:JUDGING]:
+            whole = calibration.chunks[chunk].to(self.network.dense.device)
+            for piece, part in self._pieces(whole, calibration.sizes[chunk]):
+                if part.rows:
+                    total += float(self._loss(tensors, dense(chunk, piece, part), part, chunk))
+        return sum_number(total)
+
+    def _pieces(self, whole: Inputs, size: int) -> Iterator[tuple[int, Inputs]]:
+        """A chunk in so many parts that the activations of each fit the memory in the backward pass."""
+        pieces = -(-size // self._images_at_once)
+        for piece in range(pieces):
+            yield piece, whole.map(lambda t, piece=piece: t[piece::pieces])
+
+    def _loss(self, tensors: _Tensors, theirs: Goals, part: Inputs, chunk: int) -> Tensor:
+        """The weighted squared gaps at all goals, per image of the chunk."""
+        mine = self._values(tensors, part, chunk)
+        gaps = [w * squared_gap(mine[n], theirs.values[n], theirs.factors[n]) for n, w in self.goals.items()]
+        return torch.stack(gaps).sum() / self.network.calibration.sizes[chunk]
 
     def _start(self) -> _Tensors:
         """The tensors that move, where they stand: of all layers that were solved, and of those at full width."""
@@ -162,6 +204,7 @@ class _Descent:
         if behind:
             yield behind, activated(trace, behind, result)
 
+    @cached_property
     def _images_at_once(self) -> int:
         """Images whose activations fit the memory in the backward pass, or all of a chunk that must stay whole."""
         trace, few = self.network.trace, self.network.example.first(1)
