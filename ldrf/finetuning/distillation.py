@@ -49,16 +49,17 @@ def _of_one_shape(dense: nn.Module, slim: nn.Module, inputs: Inputs, names: Sequ
 def _before_norms(model: nn.Module, inputs: Inputs) -> set[str]:
     """Modules whose output a BatchNorm reads."""
     names = [name for name, _ in model.named_modules() if name]
-    read: set[int] = set()
+    read: list[Tensor] = []
     norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    handles = [norm.register_forward_pre_hook(lambda _m, given: read.add(id(given[0]))) for norm in norms]
+    handles = [norm.register_forward_pre_hook(lambda _m, given: read.append(given[0])) for norm in norms]
     try:
         with taps(model, names) as outputs:
             inputs.call(model)
     finally:
         for handle in handles:
             handle.remove()
-    return {name for name, output in outputs.items() if id(output) in read}
+    scaled = {id(tensor) for tensor in read}
+    return {name for name, output in outputs.items() if id(output) in scaled}
 
 
 def _is_layer(module: nn.Module) -> bool:

@@ -100,7 +100,7 @@ class _Descent:
     def _rate(self, steps: int) -> float:
         """The configured rate, or a quarter of it as often as a few steps lead away from held-out goals."""
         rate, few = self.config.rate_together, min(steps // PROBE, MOST)
-        if few < LEAST:
+        if few < LEAST or not self.network.calibration.held_out:
             return rate
         start = self._gap(self._start())
         for _ in range(TRIES):
@@ -137,11 +137,8 @@ class _Descent:
     @torch.no_grad()
     def _gap(self, tensors: _Tensors) -> float:
         """The loss on some held-out images, in all processes together."""
-        calibration, dense, total = (
-            self.network.calibration,
-            DenseValues(self.network, self.goals, self.config, False),
-            0.0,
-        )
+        calibration, total = self.network.calibration, 0.0
+        dense = DenseValues(self.network, self.goals, self.config, fixed=False)
         for chunk in sorted(calibration.held_out)[:JUDGING]:
             whole = calibration.chunks[chunk].to(self.network.dense.device)
             for piece, part in self._pieces(whole, calibration.sizes[chunk]):
