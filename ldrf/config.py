@@ -218,8 +218,8 @@ class FinetuneConfig:
     norms: Norms = "frozen"
     """Whether BatchNorms follow the batches or keep their statistics."""
     augment: bool = True
-    """Flip images and shift them by up to an eighth, and without labels blend half of them with others; --no-augment
-    leaves them as they are."""
+    """Flip images and shift them by up to an eighth, and where the dense model teaches blend half of them with others;
+    --no-augment leaves them as they are."""
     ema: float = 0.99
     """Decay of the running mean of the weights, which is what is judged and kept; 0 for none."""
     minutes: float | None = None

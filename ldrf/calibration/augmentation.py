@@ -1,5 +1,7 @@
 """Images changed at random, so that a network does not overfit the few that it is given."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -7,13 +9,23 @@ from torch import Tensor
 from ldrf.inputs import Inputs
 
 
-def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool = True) -> Inputs:
+class Augmented(NamedTuple):
+    """Changed inputs, and what share of each image [n] is that of the image before it; None where none is blended."""
+
+    inputs: Inputs
+    shares: Tensor | None = None
+
+
+def augmented(inputs: Inputs, generator: torch.Generator, start: int, whole: int, blended: bool = True) -> Augmented:
     """The inputs flipped, shifted and blended where they are one batch of images; others as they are."""
     images = inputs.tensors()
     if len(images) != 1 or images[0].ndim != 4 or not images[0].is_floating_point():
-        return inputs
+        return Augmented(inputs)
     moved = inputs.map(lambda t: augment(t, generator, start, whole))
-    return moved.map(lambda t: blend(t, generator, start, whole)) if blended else moved
+    if not blended:
+        return Augmented(moved)
+    shares = blend_shares(generator, start, whole)[: inputs.rows]
+    return Augmented(moved.map(lambda t: blend(t, shares)), shares)
 
 
 def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
@@ -32,12 +44,15 @@ def augment(images: Tensor, generator: torch.Generator, start: int = 0, whole: i
     return padded[place].permute(0, 3, 1, 2).contiguous()
 
 
-def blend(images: Tensor, generator: torch.Generator, start: int = 0, whole: int | None = None) -> Tensor:
-    """Mix half of the images [n, c, h, w] with their neighbour, up to half and half; ``start``, ``whole`` as above.
+def blend_shares(generator: torch.Generator, start: int, whole: int) -> Tensor:
+    """Up to a half for half of the images, and 0 for the others: those from ``start`` on of ``whole`` [whole - start].
 
     A network is sure of the images it was trained on, but not of two of them at once.
     """
-    own = slice(start, start + len(images))
-    amount, chosen = torch.rand(2, whole or len(images), generator=generator)[:, own]
-    share = torch.where(chosen < 0.5, 0.5 * amount, 0.0).view(-1, 1, 1, 1)
-    return torch.lerp(images, images.roll(1, 0), share.to(images))
+    amount, chosen = torch.rand(2, whole, generator=generator)[:, start:]
+    return torch.where(chosen < 0.5, 0.5 * amount, 0.0)
+
+
+def blend(images: Tensor, shares: Tensor) -> Tensor:
+    """Lay the image before it over each of the images [n, c, h, w], with a share [n] of the whole."""
+    return torch.lerp(images, images.roll(1, 0), shares.view(-1, 1, 1, 1).to(images))

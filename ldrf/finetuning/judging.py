@@ -45,11 +45,16 @@ def _closeness(mine: Tensor, dense: Tensor, measure: Measure) -> tuple[float, fl
     return spread - float((dense - mine).square().sum()), spread
 
 
-def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
+def cross_entropy(scores: Tensor, labels: Tensor, shares: Tensor | None = None) -> Tensor:
+    """The mean cross-entropy; ``shares`` [n] says how much of each image is that of the one before it."""
     classes = scores.shape[1]
     if not 0 <= int(labels.min()) <= int(labels.max()) < classes:
         raise LdrfError(
             f"Labels must lie from 0 to {classes - 1}, as the model has {classes} classes. "
             f"Got {int(labels.min())} to {int(labels.max())} instead."
         )
-    return F.cross_entropy(scores, labels.to(scores.device))
+    labels = labels.to(scores.device)
+    if shares is None:
+        return F.cross_entropy(scores, labels)
+    own, other = (F.cross_entropy(scores, given, reduction="none") for given in (labels, labels.roll(1, 0)))
+    return torch.lerp(own, other, shares.to(scores.device)).mean()

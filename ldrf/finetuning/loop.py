@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ldrf.calibration.augmentation import augmented
+from ldrf.calibration.augmentation import Augmented, augmented
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.config import FinetuneConfig
 from ldrf.errors import LdrfError, LdrfWarning
@@ -219,9 +219,10 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
     """Weighted sum of the distances to outputs and embeddings of the dense model, and the cross-entropy with labels."""
     config, sample, spread = task.config, part.sample, shared_variance if part.divided else variance
     chance = (generator, part.start, part.whole)
-    inputs = sample.inputs.to(task.device)
-    inputs = augmented(inputs, *chance, blended=config.labels == 0) if config.augment else inputs
-    inputs = ready(inputs, task.device, task.layout)
+    changed = Augmented(sample.inputs.to(task.device))
+    if config.augment:
+        changed = augmented(changed.inputs, *chance, blended=task.teacher is not None)
+    inputs = ready(changed.inputs, task.device, task.layout)
     precision = partial(forward_precision, task.device, config.precision)
     with precision(), taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
@@ -232,7 +233,7 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
         loss = loss + config.logits * output_distance(outputs, wanted, spread)
         loss = loss + config.embeddings * embedding_distance(mine, theirs, spread)
     if sample.labels is not None:
-        loss = loss + config.labels * cross_entropy(main_output(outputs).float(), sample.labels)
+        loss = loss + config.labels * cross_entropy(main_output(outputs).float(), sample.labels, changed.shares)
     return loss
 
 

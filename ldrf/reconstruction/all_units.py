@@ -24,15 +24,13 @@ from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
 from ldrf.runtime.device import CPU, forward_precision
-from ldrf.runtime.processes import agreed, count, no_loss, sum_number, summed_gradients
+from ldrf.runtime.processes import agreed, count, no_loss, summed_gradients
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values
 from ldrf.tracing.trace import Layer
 from ldrf.units.grouping import activation_behind
 
 MANY = 16  # passes over the images above which they are augmented, as the steps would overfit
-PROBE, LEAST, MOST = 16, 10, 20  # a 16th of the steps, at most 20, tell whether a rate leads nearer; under 10 do not
-TRIES, JUDGING = 3, 4  # rates that are looked at, and held-out chunks they are judged by, at most
 COPIES = 2  # times that an activation is held in the backward pass: itself, and its gradient
 
 
@@ -95,24 +93,8 @@ class _Descent:
 
     def run(self, steps: int, keeper: Keeper | None) -> Weights:
         """The slim weights after so many steps."""
-        return self._slim(self._moved(steps, self._rate(steps), keeper))
-
-    def _rate(self, steps: int) -> float:
-        """The configured rate, or a quarter of it as often as a few steps lead away from held-out goals."""
-        rate, few = self.config.rate_together, min(steps // PROBE, MOST)
-        if few < LEAST or not self.network.calibration.held_out:
-            return rate
-        start = self._gap(self._start())
-        for _ in range(TRIES):
-            if self._gap(self._moved(few, rate)) < start:
-                return rate
-            rate /= 4
-        return rate
-
-    def _moved(self, steps: int, rate: float, keeper: Keeper | None = None) -> _Tensors:
-        """The tensors after so many steps."""
         calibration, config = self.network.calibration, self.config
-        augments = config.steps_together > MANY * len(calibration.fitting) if config.augment is None else config.augment
+        augments = steps > MANY * len(calibration.fitting) if config.augment is None else config.augment
         moving: _Tensors = scaled(self._start())
         dense = DenseValues(self.network, self.goals, config, fixed=not augments)
         generator = torch.Generator().manual_seed(config.seed)
@@ -120,7 +102,7 @@ class _Descent:
         def losses(chunk: int) -> Iterator[Tensor]:
             whole, size = calibration.chunks[chunk].to(self.network.dense.device), calibration.sizes[chunk]
             if augments:  # also where this process has no images of it: randomness goes on alike in all of them
-                whole = augmented(whole, generator, calibration.starts[chunk], size)
+                whole = augmented(whole, generator, calibration.starts[chunk], size).inputs
             for piece, part in self._pieces(whole, size):
                 tensors = summed_gradients(*(tensor() for tensor in leaves(moving)))
                 if not part.rows:
@@ -128,23 +110,10 @@ class _Descent:
                     continue
                 yield self._loss(filled(moving, tensors), dense(chunk, piece, part), part, chunk)
 
-        together = partial(descend, optimiser_of=Muon, keeper=keeper, generator=generator)
-        bar = "together" if steps == config.steps_together else "rate"
-        together(leaves(moving), losses, calibration.fitting, steps, rate, config.seed, bar=bar)
+        together = partial(descend, optimiser_of=Muon, bar="together", keeper=keeper, generator=generator)
+        together(leaves(moving), losses, calibration.fitting, steps, config.rate_together, config.seed)
         with torch.no_grad():
-            return filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)])
-
-    @torch.no_grad()
-    def _gap(self, tensors: _Tensors) -> float:
-        """The loss on some held-out images, in all processes together."""
-        calibration, total = self.network.calibration, 0.0
-        dense = DenseValues(self.network, self.goals, self.config, fixed=False)
-        for chunk in sorted(calibration.held_out)[:JUDGING]:
-            whole = calibration.chunks[chunk].to(self.network.dense.device)
-            for piece, part in self._pieces(whole, calibration.sizes[chunk]):
-                if part.rows:
-                    total += float(self._loss(tensors, dense(chunk, piece, part), part, chunk))
-        return sum_number(total)
+            return self._slim(filled(moving, [tensor().detach().contiguous() for tensor in leaves(moving)]))
 
     def _pieces(self, whole: Inputs, size: int) -> Iterator[tuple[int, Inputs]]:
         """A chunk in so many parts that the activations of each fit the memory in the backward pass."""

@@ -2,24 +2,28 @@
 
 import torch
 
-from ldrf.calibration.augmentation import augment, augmented, blend
+from ldrf.calibration.augmentation import augment, augmented, blend, blend_shares
 from ldrf.inputs import Inputs
 
 
 def test_blend_lays_up_to_half_of_a_neighbour_over_some_images():
     images = torch.arange(64.0).view(64, 1, 1, 1).expand(64, 3, 2, 2)
-    mixed = blend(images, torch.Generator().manual_seed(0))
+    shares = blend_shares(torch.Generator().manual_seed(0), 0, 64)
+    mixed = blend(images, shares)
     moved = (mixed - images)[1:, 0, 0, 0]  # the neighbour of each is one less than it
-    assert (moved <= 0).all() and (moved >= -0.5).all()
-    assert 20 <= int((moved < 0).sum()) <= 44
+    torch.testing.assert_close(moved, -shares[1:])
+    assert (shares >= 0).all() and (shares <= 0.5).all() and 20 <= int((shares > 0).sum()) <= 44
     assert torch.equal(mixed[:, :1].expand_as(mixed), mixed), "all of an image moves alike"
 
 
 def test_a_part_of_a_batch_is_blended_in_the_shares_it_has_in_the_batch():
-    images = torch.arange(16.0).view(16, 1, 1, 1)
-    whole = blend(images, torch.Generator().manual_seed(1))
-    part = blend(images[4:9], torch.Generator().manual_seed(1), 4, 16)
-    assert torch.equal(whole[5:9], part[1:]), "but for the first, whose neighbour is the part's last"
+    images = torch.rand(16, 3, 8, 8)
+    whole = augmented(Inputs((images,), {}), torch.Generator().manual_seed(1), 0, 16)
+    part = augmented(Inputs((images[4:9],), {}), torch.Generator().manual_seed(1), 4, 16)
+    assert whole.shares is not None and part.shares is not None
+    assert torch.equal(whole.shares[4:9], part.shares)
+    ours, theirs = part.inputs.args[0], whole.inputs.args[0]
+    assert torch.equal(theirs[5:9], ours[1:]), "but for the first, whose neighbour is the part's last"
 
 
 def test_augment_only_flips_and_shifts():
@@ -42,6 +46,7 @@ def test_what_is_no_single_batch_of_images_stays_as_it_is():
     images, tokens = torch.rand(4, 3, 8, 8), torch.arange(12).view(4, 3)
     chance = torch.Generator().manual_seed(0), 0, 4
     for inputs in (Inputs((tokens,), {}), Inputs((images, images), {}), Inputs((torch.rand(4, 6),), {})):
-        assert augmented(inputs, *chance, blended=True) is inputs
-    moved, mixed = (augmented(Inputs((images,), {}), *chance, blended=b).args[0] for b in (False, True))
+        unchanged = augmented(inputs, *chance, blended=True)
+        assert unchanged.inputs is inputs and unchanged.shares is None
+    moved, mixed = (augmented(Inputs((images,), {}), *chance, blended=b).inputs.args[0] for b in (False, True))
     assert not torch.equal(moved, images) and not torch.equal(mixed, moved)

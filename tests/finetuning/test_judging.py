@@ -61,3 +61,11 @@ def test_labels_of_no_class_are_refused():
     for wrong in ([0, 4, 1], [-1, 0, 0]):
         with pytest.raises(LdrfError, match="Labels must lie from 0 to 3, as the model has 4 classes. Got"):
             cross_entropy(scores, torch.tensor(wrong))
+
+
+def test_the_label_of_a_blended_image_is_its_own_and_that_of_the_one_before_it():
+    scores, shares = torch.randn(5, 5, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0.5, 0.2, 0, 0.1])
+    own, before = F.one_hot(LABELS[:5], 5), F.one_hot(LABELS[:5].roll(1), 5)
+    wanted = F.cross_entropy(scores, (1 - shares[:, None]) * own + shares[:, None] * before)
+    torch.testing.assert_close(cross_entropy(scores, LABELS[:5], shares), wanted)
+    torch.testing.assert_close(cross_entropy(scores, LABELS[:5], torch.zeros(5)), cross_entropy(scores, LABELS[:5]))

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 import ldrf
 from ldrf.errors import LdrfError, LdrfWarning
+from ldrf.finetuning import loop
 from ldrf.finetuning.state import TuningRun
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
@@ -189,14 +190,16 @@ def test_iterations_need_batches_that_can_be_counted(cut, dense):
         ldrf.finetune(cut, dense, Endless(), held_out=[images(16)], config=replace(CONFIG, iterations=3))
 
 
-def test_images_with_labels_are_not_blended(cut, dense, monkeypatch):
-    seen: list[int] = []
-    monkeypatch.setattr("ldrf.calibration.augmentation.blend", lambda t, *_: seen.append(len(t)) or t)
-    labelled, config = [(images(64), torch.zeros(64).long())], replace(CONFIG, epochs=1, augment=True)
-    ldrf.finetune(cut, dense, labelled, config=replace(config, labels=1.0))
-    assert not seen
+def test_images_are_blended_where_the_dense_model_teaches_and_their_labels_with_them(cut, dense, monkeypatch):
+    seen: list[Tensor | None] = []
+    asked = loop.cross_entropy
+    monkeypatch.setattr(loop, "cross_entropy", lambda *given: seen.append(given[2]) or asked(*given))
+    labelled, config = [(images(64), torch.zeros(64).long())], replace(CONFIG, epochs=1, augment=True, labels=1.0)
     ldrf.finetune(cut, dense, labelled, config=config)
-    assert seen
+    assert all(shares is not None and 0 < float(shares.max()) <= 0.5 for shares in seen)
+    taught = len(seen)
+    ldrf.finetune(cut, None, labelled, config=replace(config, logits=0.0, embeddings=0.0))
+    assert len(seen) == 2 * taught > 0 and all(shares is None for shares in seen[taught:])
 
 
 def test_labels_are_unread_unless_wanted(cut, dense, tuned):

@@ -150,15 +150,3 @@ def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(
 def test_a_number_of_steps_below_0_is_refused():
     with pytest.raises(ldrf.LdrfError, match="'joint_steps' must lie from 0"):
         ldrf.PruneConfig(joint_steps=-1)
-
-
-@pytest.mark.slow
-def test_a_rate_that_leads_away_is_made_smaller_before_the_steps_begin():
-    given, asked = [], all_units._Descent._rate
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(all_units._Descent, "_rate", lambda self, steps: given.append(asked(self, steps)) or given[-1])
-        large, few = (pruned(Bottleneck, 96, joint_steps=steps, joint_rate=0.32, augment=False) for steps in (160, 40))
-    assert given[0] in (0.08, 0.02, 0.005), "a 16th of 160 steps says so"
-    assert given[1] == 0.32, "so few steps would say nothing"
-    for result in (large, few):
-        assert result.held_out is not None and result.held_out.reconstructed <= result.held_out.unit_by_unit
