@@ -15,7 +15,7 @@ Allocation = Literal["error", "paper", "uniform"]
 Metric = Literal["gradient", "output", "embedding", "embedding-data"]
 Schedule = Literal["cosine", "linear"]
 Norms = Literal["batch", "frozen"]
-Precision = Literal["float32", "bfloat16"]
+Precision = Literal["auto", "float32", "bfloat16"]
 Optimiser = Literal["muon", "sgd"]
 if TYPE_CHECKING:
     Solver = str  # the name of a file of ldrf/reconstruction/solvers, or of a solver that was registered
@@ -120,8 +120,9 @@ class PruneConfig:
     offload: bool = False
     """Keep the weights in the host's memory and bring each layer to the accelerator when it is run: slower, for models
     that it has no room for."""
-    precision: Precision = "float32"
-    """Of forward passes and descent steps; sums and solves are in float64 either way."""
+    precision: Precision = "auto"
+    """Of forward passes and descent steps; sums and solves are in float64 either way. "auto" is bfloat16 in the steps
+    of all units, where the processor or card has products of it, and float32 in all else."""
     seed: int = 0
     """The same seed gives the same bits on one machine."""
 
@@ -228,8 +229,9 @@ class FinetuneConfig:
     """Stop after so many epochs without a gain on held-out images; most gains come late, when the rate is low."""
     held_out: float = 0.1
     """Share of the images that are not trained on, only used to judge."""
-    precision: Precision = "float32"
-    """Of the forward and backward passes; the weights, their steps and the judgement are in float32 either way."""
+    precision: Precision = "auto"
+    """Of the forward and backward passes: bfloat16 by itself where the processor or card has products of it. The
+    weights, their steps and the judgement are in float32 either way."""
     seed: int = 0
     """Seed of the split, the order and the augmentation."""
 

@@ -26,9 +26,9 @@ from ldrf.finetuning.shared_norms import shared_norms
 from ldrf.runtime import processes
 from ldrf.saving.journal import Journal
 
-CONFIG = ldrf.PruneConfig(steps=6, joint_steps=8, augment=True, chunk=8, energy=0.1)
+CONFIG = ldrf.PruneConfig(steps=6, joint_steps=8, augment=True, chunk=8, energy=0.1, precision="float32")
 MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data")
-TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2)
+TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2, precision="float32")
 
 
 def work(rank: int, count: int, folder: str) -> None:

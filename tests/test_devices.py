@@ -328,5 +328,5 @@ def test_with_bfloat16_passes_are_rounded_and_solves_are_not():
 
 
 def test_an_unknown_precision_is_refused():
-    with pytest.raises(LdrfError, match="The 'precision' must be one of float32, bfloat16"):
+    with pytest.raises(LdrfError, match="The 'precision' must be one of auto, float32, bfloat16"):
         ldrf.PruneConfig(precision="float16")  # pyright: ignore

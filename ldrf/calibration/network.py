@@ -138,7 +138,7 @@ def _read_network(
     example = calibration.example.to(model_device(copied))
     protected = ignored_modules(model, ignore)
     usable = usable_units(graph, dense, copied, example, protected)
-    dense = replace(dense, device=there, precision=config.precision)
+    dense = replace(dense, device=there, precision="float32" if config.precision == "auto" else config.precision)
     units, graph = usable.units, usable.trace
     skipped = (*usable.skipped, *unfollowed_layers(copied, graph, units, usable.skipped))
     inner, coupled = (tuple(u for u in units if u.coupled is kind) for kind in (False, True))

@@ -31,7 +31,7 @@ from ldrf.finetuning.state import TuningRun, keep, resumed
 from ldrf.finetuning.task import Task, check_teacher, make_task, ready, telling_of_parts
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Epoch, FinetuneResult, PruneResult, versions
-from ldrf.runtime.device import Device, find_device, forward_precision
+from ldrf.runtime.device import Device, descent_precision, find_device, forward_precision
 from ldrf.runtime.processes import check_same, sum_number, sum_slopes
 from ldrf.runtime.progress import progress
 from ldrf.saving.checkpoint import CARRIED
@@ -223,7 +223,7 @@ def _loss(student: nn.Module, part: Part, task: Task, generator: torch.Generator
     if config.augment:
         changed = augmented(changed.inputs, *chance, blended=task.teacher is not None)
     inputs = ready(changed.inputs, task.device, task.layout)
-    precision = partial(forward_precision, task.device, config.precision)
+    precision = partial(forward_precision, task.device, descent_precision(task.device, config.precision))
     with precision(), taps(student, task.points) as mine, shared_norms(student, part.divided):
         outputs = inputs.call(student)
     loss = torch.zeros((), device=task.device)

@@ -23,7 +23,7 @@ from ldrf.reconstruction.goals import DenseValues, Goals, goal_weights, meeting_
 from ldrf.reconstruction.lockstep import Lockstep
 from ldrf.reconstruction.problem import activated, apply_affine, source
 from ldrf.reconstruction.unit_solver import find_solver
-from ldrf.runtime.device import CPU, forward_precision
+from ldrf.runtime.device import CPU, descent_precision, forward_precision
 from ldrf.runtime.processes import agreed, count, no_loss, summed_gradients
 from ldrf.tracing.interpreter import Weights, run
 from ldrf.tracing.lean_run import Values, input_values
@@ -52,7 +52,8 @@ def reconstruct_together(
     goals = goal_weights(network, meeting_points(network, walk.slim), full_width)
     if not goals.keys() - set(network.trace.outputs):
         return None
-    return _Descent(network, walk, tuple(full_width), goals, config).run(steps, keeper)
+    rounded = replace(network.dense, precision=descent_precision(network.dense.device, config.precision))
+    return _Descent(replace(network, dense=rounded), walk, tuple(full_width), goals, config).run(steps, keeper)
 
 
 def same_weights(weights: Weights | None) -> Weights | None:
@@ -83,7 +84,10 @@ class _Tensors(NamedTuple):
 
 @dataclass(frozen=True)
 class _Descent:
-    """All units of a network on their way to the goals; ``goals`` says what a squared distance counts at each."""
+    """All units of a network on their way to the goals; ``goals`` says what a squared distance counts at each.
+
+    Both networks run in the precision that the dense weights have here.
+    """
 
     network: Network
     walk: Lockstep
@@ -148,7 +152,8 @@ class _Descent:
 
     def _values(self, tensors: _Tensors, inputs: Inputs, chunk: int) -> Values:
         """Values at the goals: those of the slim network, and those of the full-width layers beside it."""
-        values = values_at(self.network.trace, self._slim(tensors), inputs, self._wanted, chunk)
+        slim = replace(self._slim(tensors), precision=self.network.dense.precision)
+        values = values_at(self.network.trace, slim, inputs, self._wanted, chunk)
         return {**values, **{name: v for layer in self.full_width for name, v in self._beside(layer, tensors, values)}}
 
     @cached_property
@@ -163,7 +168,7 @@ class _Descent:
         trace, weight = self.network.trace, tensors.full_weights[layer.node]
         bias = tensors.full_biases.get(layer.node, self.walk.full_width[layer.node][1])
         bias = bias.to(weight.device) if bias is not None else weight.new_zeros(len(weight))
-        with forward_precision(self.walk.slim.device, self.walk.slim.precision):
+        with forward_precision(self.walk.slim.device, self.network.dense.precision):
             result = apply_affine(layer, values[source(layer, trace)], weight, bias)
         yield layer.result, result
         behind = activation_behind(trace, layer.result)

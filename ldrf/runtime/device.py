@@ -103,6 +103,13 @@ def forward_precision(device: torch.device, precision: str) -> AbstractContextMa
     return torch.autocast(device.type, getattr(torch, precision))
 
 
+def descent_precision(device: torch.device, precision: str) -> str:
+    """What "auto" means in gradient steps, which bfloat16 leads as far: it, where it is faster than float32."""
+    if precision != "auto":
+        return precision
+    return "bfloat16" if has_bfloat16(device) else "float32"
+
+
 @cache
 def has_bfloat16(device: torch.device) -> bool:
     """Whether a processor or graphics card has products of bfloat16 of its own, which are faster than float32's."""

@@ -16,6 +16,7 @@ import ldrf
 from ldrf.errors import LdrfError, LdrfWarning
 from ldrf.finetuning import loop
 from ldrf.finetuning.state import TuningRun
+from ldrf.runtime.device import CPU, has_bfloat16
 
 CONFIG = ldrf.FinetuneConfig(epochs=3, batch=16, rate=3e-2, augment=False, ema=0.5, held_out=0.25, norms="frozen")
 
@@ -56,12 +57,16 @@ def test_without_labels_it_gets_closer_to_the_dense_network(cut, dense, tuned):
     assert type(tuned.model) is Residual and not tuned.model.training
 
 
-def test_bfloat16_rounds_the_passes_and_leads_as_far(cut, dense, tuned):
-    rounded = ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, precision="bfloat16"))
+def test_bfloat16_rounds_the_passes_and_leads_as_far_and_auto_takes_it_where_it_is_fast(cut, dense, tuned):
+    rounded, exact = (
+        ldrf.finetune(cut, dense, [images(96)], config=replace(CONFIG, precision=kind))
+        for kind in ("bfloat16", "float32")
+    )
     fresh = images(200, seed=5)
     assert {p.dtype for p in rounded.model.parameters()} == {torch.float32}
-    assert not same(rounded.model, tuned.model)
-    assert distance(rounded.model, dense, fresh) < 1.2 * distance(tuned.model, dense, fresh)
+    assert not same(rounded.model, exact.model)
+    assert distance(rounded.model, dense, fresh) < 1.2 * distance(exact.model, dense, fresh)
+    assert same(tuned.model, rounded.model if has_bfloat16(CPU) else exact.model), 'what "auto" is here'
 
 
 def test_neither_model_nor_the_random_state_is_touched(pruned, dense):

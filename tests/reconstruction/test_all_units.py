@@ -87,12 +87,27 @@ def test_what_is_ignored_and_what_reads_no_cut_unit_stays():
 @pytest.mark.slow
 def test_images_in_pieces_give_the_same_weights():
     network, walk = half_cut(Residual)
-    config = replace(CONFIG, joint_steps=8)
+    config = replace(CONFIG, joint_steps=8, precision="float32")
     whole = reconstruct_together(network, walk, config)
     pieces = reconstruct_together(network, walk, replace(config, memory=1))
     assert whole is not None and pieces is not None
     for node in walk.changed:
         assert torch.allclose(whole.layers[node][0], pieces.layers[node][0], rtol=1e-3, atol=1e-4)
+
+
+def test_steps_are_rounded_and_the_weights_they_leave_are_for_float32(monkeypatch):
+    network, walk = half_cut(Residual)
+    moved = {}
+    for fast in (True, False):
+        monkeypatch.setattr("ldrf.runtime.device.has_bfloat16", lambda _device, fast=fast: fast)
+        moved[fast] = reconstruct_together(network, walk, replace(CONFIG, joint_steps=8))
+        assert moved[fast] is not None and moved[fast].precision == "float32"
+    exact = reconstruct_together(network, walk, replace(CONFIG, joint_steps=8, precision="float32"))
+    assert exact is not None
+    for node in walk.changed:
+        assert torch.equal(moved[False].layers[node][0], exact.layers[node][0])
+        assert not torch.equal(moved[True].layers[node][0], exact.layers[node][0])
+        assert torch.allclose(moved[True].layers[node][0], exact.layers[node][0], rtol=0.05, atol=0.02)
 
 
 @pytest.mark.slow

@@ -83,6 +83,14 @@ def test_names_tell_the_type_and_the_index():
         assert devices.device_name(PRETEND) == "pretend:0"
 
 
+@pytest.mark.parametrize("fast", [True, False])
+def test_auto_is_bfloat16_where_it_is_fast(fast: bool, monkeypatch):
+    monkeypatch.setattr(devices, "has_bfloat16", lambda _device: fast)
+    assert devices.descent_precision(devices.CPU, "auto") == ("bfloat16" if fast else "float32")
+    for asked in ("bfloat16", "float32"):
+        assert devices.descent_precision(devices.CPU, asked) == asked
+
+
 def test_only_bfloat16_changes_the_precision_within():
     x = torch.randn(3, 4)
     with devices.forward_precision(devices.CPU, "float32"):
