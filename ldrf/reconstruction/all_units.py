@@ -42,8 +42,8 @@ def reconstruct_together(
     ``keeper`` keeps the standing of the descent, so that a killed run goes on from there.
 
     The outputs alone are too few goals, and in a plain chain no sum or map is as wide as before. But each layer of a
-    chain was solved at its full width, as a consumer, before it was cut itself. That full-width layer is kept beside
-    the slim network: it moves along, reads the slim neurons, and must reproduce the layer's dense outputs.
+    chain was solved at its full width, as a consumer, before its own outputs were solved. That full-width layer is
+    kept beside the slim network: it moves along, reads the slim neurons, and must reproduce the layer's dense outputs.
     """
     steps = config.steps_together
     if not steps or not walk.changed or not find_solver(config).together:
@@ -64,7 +64,7 @@ def same_weights(weights: Weights | None) -> Weights | None:
 
 
 def full_width_layers(walk: Lockstep) -> list[Layer]:
-    """Layers that lost outputs after they were solved as consumers; ``walk.full_width`` has their weights before that.
+    """Layers whose outputs were solved after they were solved as consumers; ``walk.full_width`` has them before that.
 
     A layer that lost inputs afterwards is left out: at full width it does not fit the slim neurons.
     """

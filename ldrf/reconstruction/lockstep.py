@@ -4,7 +4,7 @@ Between units only a frontier of live activations is kept, in a store with a byt
 runs a fixed number of times, however deep the network is.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import Tensor, fx
@@ -28,7 +28,7 @@ class Lockstep:
         self.calibration, self.store = calibration, store
         self.at = 0
         self.diverged = False
-        # Weight and bias of layers that were solved as consumers, as they were before their own outputs were cut.
+        # Weight and bias of layers that were solved as consumers, as they were before their own outputs were solved.
         self.full_width: dict[str, tuple[Tensor, Tensor | None]] = {}
         self.small: dict[tuple[Owner, int], Values] = {}  # values that are no tensors
         for index in calibration.own():
@@ -110,14 +110,18 @@ class Lockstep:
             self.advance(unit.start)
             self.commit(without(self.slim, due))
 
-    def commit(self, slim: Weights) -> None:
-        """Take over new slim weights; from the first change on the slim network has a frontier of its own."""
+    def commit(self, slim: Weights, producers: Collection[str] = ()) -> None:
+        """Take over new slim weights; from the first change on the slim network has a frontier of its own.
+
+        The outputs of ``producers`` are neurons from now on, which need not be those of the dense network any more,
+        even if there are as many.
+        """
         if not self.diverged:
             for index in self.calibration.own():
                 self._keep("slim", index, self._load("dense", index))
             self.diverged = True
         for node in self.changed:
-            if len(slim.layers[node][0]) < len(self.slim.layers[node][0]):
+            if node in producers or len(slim.layers[node][0]) < len(self.slim.layers[node][0]):
                 self.full_width[node] = self.slim.layers[node]
         self.slim = self._placed(slim)
 

@@ -105,12 +105,13 @@ def commit_solution(walk: Lockstep, unit: Unit, kept: Tensor, solution: Solution
     slim, solution = cut_carriers(walk.trace, unit, walk.slim, kept), solution.to(walk.slim.device)
     affine = {unit.producer.node: (solution.weight, solution.bias), **solution.partners}
     changed = {node: (_laid_out(weight), _laid_out(bias)) for node, (weight, bias) in affine.items()}
+    producers = tuple(changed)
     for consumer, reader in zip(unit.consumers, solution.readers, strict=True):
         layer = consumer.layer
         weight, bias = _affine(reader, solution.weight)
         weight = weight.T.reshape(reader.shape[1], -1, *layer.kernel)
         changed[layer.node] = (_laid_out(weight), _laid_out(bias))
-    walk.commit(slim.with_layers(changed))
+    walk.commit(slim.with_layers(changed), producers)
 
 
 def _affine(reader: Tensor, like: Tensor) -> tuple[Tensor, Tensor]:

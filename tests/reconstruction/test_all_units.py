@@ -16,6 +16,7 @@ from ldrf.calibration.network import Network, read_network
 from ldrf.recomposition.best import held_out_errors
 from ldrf.reconstruction import all_units
 from ldrf.reconstruction.all_units import full_width_layers, reconstruct_together
+from ldrf.reconstruction.lockstep import Lockstep
 
 CONFIG = ldrf.PruneConfig(steps=20, joint_steps=0, chunk=16, multiple=1)
 
@@ -160,6 +161,20 @@ def test_the_full_width_layers_of_a_chain_are_those_solved_before_they_were_cut(
     assert moved is not None
     assert {n: w.shape for n, (w, _) in moved.layers.items()} == {n: w.shape for n, (w, _) in walk.slim.layers.items()}
     assert result.held_out is not None and result.held_out.reconstructed < result.held_out.unit_by_unit
+
+
+@pytest.mark.slow
+def test_a_layer_of_a_chain_that_keeps_its_width_is_compared_as_it_was_solved(monkeypatch: pytest.MonkeyPatch):
+    """Its neurons are others than the dense ones after its own unit was solved: to compare these leads astray."""
+    walks: list[Lockstep] = []
+    monkeypatch.setattr(pipeline, "reconstruct_together", lambda _network, walk, *_: walks.append(walk))
+    x, config = images(96), replace(CONFIG, joint_steps=10)
+    dense = make(Chain)
+    first, second = (unit for unit in read_network(dense, [x], (), config).units)
+    ldrf.prune(dense, [x], widths={first.name: first.width // 2, second.name: second.width}, config=config)
+    (walk,) = walks
+    assert [layer.node for layer in full_width_layers(walk)] == [second.producer.node]
+    assert len(walk.slim.layers[second.producer.node][0]) == second.width
 
 
 def test_a_number_of_steps_below_0_is_refused():

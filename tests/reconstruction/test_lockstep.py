@@ -131,6 +131,22 @@ def test_a_layer_that_loses_outputs_after_it_was_solved_is_remembered_at_full_wi
     assert torch.equal(walk.full_width[second.producer.node][0], solved[second.producer.node][0])
 
 
+def test_a_layer_whose_outputs_are_solved_anew_is_remembered_even_if_it_keeps_them_all():
+    network = read(Chain)
+    node = network.units[1].producer.node
+    once, twice = (
+        {node: (network.dense.layers[node][0] * (1 + number), network.dense.layers[node][1])} for number in (1, 2)
+    )
+    with ActivationStore(2**30) as store:
+        walk = Lockstep(network.trace, network.dense, network.calibration, store)
+        walk.commit(network.dense.with_layers(once), (node,))
+        assert walk.full_width == {}, "nothing had been solved before"
+        walk.commit(walk.slim.with_layers(twice))
+        assert walk.full_width == {}, "solved as a consumer again"
+        walk.commit(walk.slim.with_layers(once), (node,))
+    assert walk.full_width == {node: twice[node]}
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_path_leads_from_the_neurons_to_the_inputs_of_all_consumers(kind: type[nn.Module]):
     network = read(kind)
