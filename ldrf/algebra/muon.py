@@ -14,7 +14,6 @@ from torch import Tensor
 from ldrf.runtime.device import has_bfloat16
 
 SHARE = 0.3  # of the rate by which a matrix moves, so that one rate suits it and what moves by Adam
-SLOW = 0.1  # the same of a bias or a depthwise kernel: each number works on a channel alone, and no errors cancel out
 MOMENTUM = 0.95
 CURVE = (3.4445, -4.7750, 2.0315)  # odd polynomial that lifts singular values towards 1, five times over
 ROUNDS = 5
@@ -25,7 +24,7 @@ WIDEST = 1024  # the smaller side up to which a step's products are worth their 
 class Muon(torch.optim.Optimizer):
     """Matrices and convolutions move along their orthogonalised gradients, all other tensors by Adam.
 
-    A matrix moves by ``SHARE`` of its group's ``lr`` (root mean square), biases and depthwise kernels by ``SLOW``.
+    A group's ``lr`` is the root mean square of Adam's step; that of a matrix is ``SHARE`` of it.
     """
 
     def __init__(
@@ -43,13 +42,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def is_matrix(tensor: Tensor) -> bool:
-    """Whether a tensor moves as a matrix."""
-    return maps_several(tensor) and 1 < min(tensor.flatten(1).shape) <= WIDEST
-
-
-def maps_several(tensor: Tensor) -> bool:
-    """Whether a tensor maps several inputs to each output; a depthwise kernel reads one, and is many small ones."""
-    return tensor.ndim > 1 and tensor.shape[1] > 1
+    """Whether a tensor maps several inputs to several outputs; a depthwise kernel reads one, and is many small ones."""
+    return tensor.ndim > 1 and tensor.shape[1] > 1 and 1 < min(tensor.flatten(1).shape) <= WIDEST
 
 
 def _matrix_step(gradient: Tensor, state: dict[str, Any], _betas: tuple[float, float]) -> Tensor:
@@ -63,17 +57,13 @@ def _matrix_step(gradient: Tensor, state: dict[str, Any], _betas: tuple[float, f
 
 
 def _adam_step(gradient: Tensor, state: dict[str, Any], betas: tuple[float, float]) -> Tensor:
-    """Adam's step: the mean of the gradients over the root of their mean square, both corrected for their start.
-
-    Matrices that are too wide for more come here as well.
-    """
+    """Adam's step: the mean of the gradients over the root of their mean square, both corrected for their start."""
     state["steps"] = state.get("steps", 0) + 1
     mean, square = (state.setdefault(name, torch.zeros_like(gradient)) for name in ("mean", "square"))
     mean.lerp_(gradient, 1 - betas[0])
     square.lerp_(gradient.square(), 1 - betas[1])
     first, second = (1 - beta ** state["steps"] for beta in betas)
-    step = (mean / first) / ((square / second).sqrt() + 1e-8)
-    return step if maps_several(gradient) else SLOW * step
+    return (mean / first) / ((square / second).sqrt() + 1e-8)
 
 
 def orthogonalised(matrix: Tensor, precision: torch.dtype = torch.float32) -> Tensor:
