@@ -1,7 +1,9 @@
 """How far a slim network's outputs and embeddings are from the dense one's: the loss of fine-tuning without labels."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 import torch
@@ -12,6 +14,8 @@ from ldrf.algebra.squared_gap import squared_gap
 from ldrf.inputs import Inputs
 from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
+
+FAR = 4.0  # times the median distance of all blocks: beyond that, a block's values are others than the dense ones
 
 
 @torch.no_grad()
@@ -29,6 +33,27 @@ def meeting_points(dense: nn.Module, slim: nn.Module, inputs: Inputs) -> tuple[s
     scaled = _before_norms(slim, inputs)
     layers = [name for name, module in modules.items() if _is_layer(module) and name not in scaled]
     return _of_one_shape(dense, slim, inputs, layers)
+
+
+@torch.no_grad()
+def near_points(dense: nn.Module, slim: nn.Module, points: Sequence[str], inputs: Inputs) -> tuple[str, ...]:
+    """Those of the points whose values still mean the same in both networks, as their distances on the inputs tell.
+
+    A layer behind others that were cut is solved anew even if it keeps its width, and its neurons may be others then.
+    And a branch of a block makes up for what the stream beside it has lost: the block is nearer than its branch.
+    """
+    with taps(slim, points) as mine, taps(dense, points) as theirs:
+        inputs.call(slim)
+        inputs.call(dense)
+    far = {name: float(_relative(mine[name], theirs[name], variance)) for name in points}
+    most = FAR * median(far.values()) if far else 0.0
+    return tuple(name for name in points if far[name] <= most and far[name] <= _around(name, far))
+
+
+def _around(name: str, far: Mapping[str, float]) -> float:
+    """The distance of the next block around a block."""
+    outer = [other for other in far if name.startswith(f"{other}.")]
+    return far[max(outer, key=len)] if outer else math.inf
 
 
 def _of_one_shape(dense: nn.Module, slim: nn.Module, inputs: Inputs, names: Sequence[str]) -> tuple[str, ...]:

@@ -39,6 +39,7 @@ from ldrf.tracing.batch_sizes import takes_any_batch
 from ldrf.tracing.counting import count_macs, count_parameters
 from ldrf.tracing.wrappers import unwrapped
 
+EXAMPLES = 16  # of the images that judge, on which both networks are tried
 WARM_UP = 100  # first steps, in which the rate rises: the slim network is near its goal, and no mean is known yet
 
 
@@ -136,7 +137,7 @@ def _fixes_batch(slim: nn.Module | PruneResult) -> bool:
 
 
 def _example(run: TuningRun, judging: Iterable[Any], config: FinetuneConfig, as_given: bool, fixed: bool) -> Inputs:
-    """The first images that judge; all of their batch where the model takes no other number.
+    """Some of the images that judge; all of their batch where the model takes no other number.
 
     Such a model can be trained only if the batches are gone through as they are given.
     """
@@ -145,7 +146,7 @@ def _example(run: TuningRun, judging: Iterable[Any], config: FinetuneConfig, as_
         raise LdrfError("Fine-tuning needs held-out images to judge by. Got none.")
     inputs, student = read_sample(run.student, first, config.labels > 0).inputs, run.student.eval()
     if not fixed or takes_any_batch(student, ready(inputs, run.device)):
-        return inputs.first(2)
+        return inputs.first(EXAMPLES)
     if not as_given:
         raise LdrfError(
             f"{type(student).__name__} takes one batch size only, and fine-tuning makes batches of its own: pass "

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ldrf.config import FinetuneConfig
 from ldrf.errors import LdrfError, first_line
 from ldrf.files.checksums import fingerprint
-from ldrf.finetuning.distillation import meeting_points
+from ldrf.finetuning.distillation import meeting_points, near_points
 from ldrf.finetuning.state import TuningRun
 from ldrf.inputs import Inputs, main_output
 from ldrf.result import Measure
@@ -56,6 +56,7 @@ def make_task(
         if _tried(teacher, inputs).shape != scores.shape:
             raise LdrfError("The dense and the slim model must give outputs of the same shape: is it the right one?")
         points = meeting_points(teacher, run.student, inputs) if config.embeddings > 0 else ()
+        points = near_points(teacher, run.student, points, inputs)
     classifies = scores.ndim == 2 and scores.shape[1] > 1
     if config.labels > 0 and not classifies:
         raise LdrfError("Labels need a classifier with scores [batch, classes]: set 'labels' to 0.")

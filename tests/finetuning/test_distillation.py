@@ -6,7 +6,7 @@ import pytest
 import torch
 from networks import Chain, Residual, images, make
 
-from ldrf.finetuning.distillation import embedding_distance, meeting_points, output_distance, taps
+from ldrf.finetuning.distillation import embedding_distance, meeting_points, near_points, output_distance, taps
 from ldrf.inputs import Inputs
 
 
@@ -49,6 +49,32 @@ def test_a_block_and_the_last_one_inside_it_count_once():
         torch.nn.Linear(4, 2),
     )
     assert meeting_points(model, copy.deepcopy(model), Inputs((torch.randn(3, 4),), {})) == ("0", "0.0")
+
+
+class Stream(torch.nn.Module):
+    """A block whose branch goes onto a stream."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.branch = torch.nn.Sequential(torch.nn.Linear(4, 4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.branch(x)
+
+
+def test_a_block_with_other_neurons_and_a_branch_that_makes_up_for_its_stream_are_no_points():
+    torch.manual_seed(0)
+    dense = torch.nn.Sequential(*(Stream() for _ in range(4)), torch.nn.Sequential(torch.nn.Linear(4, 4))).eval()
+    slim, inputs = copy.deepcopy(dense), Inputs((torch.randn(64, 4),), {})
+    for index in range(4):
+        weight = slim.get_parameter(f"{index}.branch.0.weight")
+        weight.data += 0.05 * torch.randn_like(weight)
+    turned = slim.get_parameter("4.0.weight")
+    turned.data = turned.data.flip(0)
+    points = ("0", "0.branch", "1", "2", "3", "4")
+    assert near_points(dense, slim, points, inputs) == ("0", "1", "2", "3")
+    assert near_points(dense, slim, (), inputs) == ()
+    assert near_points(dense, copy.deepcopy(dense), points, inputs) == points
 
 
 def test_taps_are_gone_afterwards():
