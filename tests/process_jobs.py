@@ -1,10 +1,12 @@
 """What the tests let several processes do together, and a single one alone: the same functions."""
 
 import contextlib
+import functools
 import os
 import signal
 import time
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 import ldrf
 import ldrf.pipeline
 from ldrf import cli
+from ldrf.calibration.augmentation import blend_shares as drawn
 from ldrf.calibration.indexed_batches import IndexedBatches
 from ldrf.calibration.network import read_network
 from ldrf.cli.torchrun import GIVEN
@@ -27,8 +30,24 @@ from ldrf.runtime import processes
 from ldrf.saving.journal import Journal
 
 CONFIG = ldrf.PruneConfig(steps=6, joint_steps=8, augment=True, chunk=8, energy=0.1, precision="float32")
-MASK = ldrf.PruneConfig(steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data")
+MASK = ldrf.PruneConfig(
+    steps=6, chunk=8, energy=0.1, solver="l1-mask", selection="apoz", metric="embedding-data", precision="float32"
+)
 TUNE = ldrf.FinetuneConfig(epochs=2, batch=7, labels=0.5, held_out=0.2, precision="float32")
+
+
+def unblended(job: Callable[..., Any]) -> Callable[..., Any]:
+    """Every process blends its own images with one another, so that the first of them has another neighbour."""
+
+    def none_of_them(generator: torch.Generator, start: int, whole: int) -> Tensor:
+        return 0 * drawn(generator, start, whole)
+
+    @functools.wraps(job)
+    def done(*given: Any) -> Any:
+        with patch("ldrf.calibration.augmentation.blend_shares", none_of_them):
+            return job(*given)
+
+    return done
 
 
 def work(rank: int, count: int, folder: str) -> None:
@@ -50,6 +69,7 @@ def labelled(rows: int, batch: int) -> list[Any]:
     return [(x, torch.arange(len(x)) % 5) for x in images(rows).split(batch)]
 
 
+@unblended
 def prune(folder: Path) -> dict[str, Any]:
     """37 images in batches of 10 and chunks of 8 and 2: uneven shares, and chunks of which a third process has none.
 
@@ -69,6 +89,7 @@ def prune(folder: Path) -> dict[str, Any]:
     return {"results": found, "told": told, "rows": [chunk.rows for chunk in network.calibration.chunks]}
 
 
+@unblended
 def finetune(folder: Path) -> dict[str, Any]:
     """30 images to train on in batches of 7, the last of 2: fewer than three processes."""
     dense, slim = make(Residual), make(Residual, seed=1)
@@ -158,6 +179,7 @@ def dying_factory() -> nn.Module:
     return factory()
 
 
+@unblended
 def resume(rank: int, count: int, folder: str, stopped: bool) -> None:
     """One of ``count`` processes that prune into ``folder/run``, stopped when the first unit is done or not."""
     torch.set_num_threads(1)
