@@ -15,7 +15,7 @@ from ldrf.inputs import Inputs
 from ldrf.runtime.device import exact, exact_device
 from ldrf.runtime.processes import sum_over
 
-FAR = 4.0  # times the median distance of all blocks: beyond that, a block's values are others than the dense ones
+FAR = 4.0  # times the median distance of all blocks, beyond which the values of a block are others than the dense ones
 
 
 @torch.no_grad()
@@ -46,7 +46,7 @@ def near_points(dense: nn.Module, slim: nn.Module, points: Sequence[str], inputs
         inputs.call(slim)
         inputs.call(dense)
     far = {name: float(_relative(mine[name], theirs[name], variance)) for name in points}
-    most = FAR * median(far.values()) if far else 0.0
+    most = max(1.0, FAR * median(far.values())) if far else 0.0  # at 1 even the mean of the dense values is as near
     return tuple(name for name in points if far[name] <= most and far[name] <= _around(name, far))
 
 
