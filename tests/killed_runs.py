@@ -13,6 +13,7 @@ import random
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -21,6 +22,7 @@ from unittest.mock import patch
 import torch
 from networks import images, settled
 from torch import nn
+from tqdm import tqdm
 
 import ldrf
 import ldrf.pipeline
@@ -130,4 +132,5 @@ def _killed(root: Path, kills: int, draw: random.Random) -> dict:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
+    tqdm.set_lock(threading.RLock())  # tqdm's own is shared with forked processes: one that is killed may leave it shut
     print(json.dumps(killed(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
