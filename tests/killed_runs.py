@@ -133,4 +133,5 @@ def _killed(root: Path, kills: int, draw: random.Random) -> dict:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     tqdm.set_lock(threading.RLock())  # tqdm's own is shared with forked processes: one that is killed may leave it shut
+    tqdm.monitor_interval = 0  # no thread that may hold the lock while a process is forked
     print(json.dumps(killed(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
