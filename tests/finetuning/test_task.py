@@ -1,5 +1,6 @@
 """What there is to learn and to judge by follows from the two networks and the settings."""
 
+import copy
 from dataclasses import replace
 
 import pytest
@@ -85,3 +86,14 @@ def test_a_teacher_with_other_weights_than_the_pruned_model_had_is_refused(prune
         ldrf.finetune(result, make(Chain, 1), [images(8)])
     with pytest.raises(LdrfError, match="cannot take a batch"):  # past the check
         ldrf.finetune(result, nn.Linear(2, 2), [images(8)], force_teacher=True)
+
+
+def test_blocks_whose_neurons_are_others_are_not_followed():
+    torch.manual_seed(0)
+    dense = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4)) for _ in range(4)), nn.Linear(4, 2)).eval()
+    slim, inputs = copy.deepcopy(dense), Inputs((torch.randn(16, 4),), {})
+    with torch.no_grad():
+        for name in ("3.0.weight", "3.0.bias", "4.weight"):  # the same neurons but for their sign
+            slim.get_parameter(name).mul_(-1)
+    assert make_task(TuningRun.of(dense, 0.1), dense, [], inputs, CONFIG).points == ("0", "1", "2", "3")
+    assert make_task(TuningRun.of(slim, 0.1), dense, [], inputs, CONFIG).points == ("0", "1", "2")
